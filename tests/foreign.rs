@@ -450,7 +450,7 @@ fn what_is_no_step_is_told_and_changes_nothing() {
 fn two_tensors_of_one_step_are_refused() {
     let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
     let weights = foreign.remove("weights");
-    foreign.add("layers.0.attn_probs", weights.clone());
+    foreign.add("layers.0.attn_probs", (&weights * 2.0).expect("scales"));
     foreign.add("layers.1.attn_probs", weights);
     let refused = foreign.refused("");
     assert!(
@@ -558,7 +558,7 @@ fn an_average_over_the_heads_is_that_of_weights_alone() {
 fn two_tensors_that_may_be_one_step_are_told_though_x_could_be_turned() {
     let mut foreign = Foreign::of(&golden(RUN), &["weights", "output"]);
     let weights = foreign.remove("weights");
-    foreign.add("attn_weights", weights.clone());
+    foreign.add("attn_weights", (&weights * 2.0).expect("scales"));
     foreign.add("attention", weights);
     let refused = foreign.refused("");
     assert!(refused.contains(" may be weights\nsay which step the other one is"), "{refused}");

@@ -67,12 +67,42 @@ fn what_is_said_of_gradients_has_the_names_of_their_file() {
     };
     let twice = checked(&|all| {
         let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
-        all.push(Entry::of("q.grad", query.tensor.clone()));
+        let other = (&query.tensor * 2.0).expect("numbers");
+        all.push(Entry::of("q.grad", other));
     });
     let told = twice.expect_err("one step twice").to_string();
     assert!(told.contains("both grad_query and q.grad may be d_q_heads"), "{told}");
+    let once_more = checked(&|all| {
+        let query = all.iter().find(|entry| entry.name == "grad_query").expect("it is there");
+        all.push(Entry::of("q.grad", query.tensor.clone()));
+    });
+    let once_more = once_more.expect("checked");
+    assert!(once_more.is_same() && once_more.unmatched.is_empty());
     let without = checked(&|all| all.retain(|entry| entry.name != "grad_output")).expect("checked");
     let why = |name: &str| without.unmatched.iter().find(|other| other.tensor == name);
     assert!(why("grad_query").is_some_and(|other| other.why.contains("d_output")));
     assert!(!without.is_same());
+}
+
+/// A module's packed weight may be all whose gradient was kept: the module's own parameters tell how it is laid out.
+#[test]
+fn gradients_of_some_parameters_are_checked_alone() {
+    let file = "fixtures/gradients/multihead-sharp.safetensors";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = folder.path().join("own.safetensors");
+    for (factor, is_same) in [(1.0, true), (2.0, false)] {
+        let mut record = Record::read(&path).expect("readable");
+        let is_left =
+            |entry: &Entry| entry.name.contains(".grad") && entry.name != "in_proj_weight.grad";
+        record.entries.retain(|entry| !is_left(entry));
+        let kept = record.entries.iter_mut().find(|entry| entry.name == "in_proj_weight.grad");
+        let kept = kept.expect("recorded");
+        kept.tensor = (&kept.tensor * factor).expect("made");
+        Output::create(&own).and_then(|output| output.write(&record)).expect("written");
+        let flags = Settings { mask: Some(Mask::None), heads: Some(3), ..Settings::default() };
+        let report = check(&own, &flags, &NameMap::default(), &Tolerances::default());
+        let report = report.expect("checked");
+        assert_eq!((report.is_same(), report.unmatched.len()), (is_same, 0), "{report:?}");
+    }
 }

@@ -172,7 +172,10 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
                 left.extend(as_recorded(&reading)?);
                 found.push(Tried { reading, recomputed, apart: Vec::new() });
             }
-            Err(error) => refused = refused.or(Some(error)),
+            Err(error) => {
+                left.extend(as_recorded(&reading)?);
+                refused = refused.or(Some(error));
+            }
         }
     }
     match refused.filter(|_| found.is_empty()) {

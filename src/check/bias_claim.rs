@@ -8,7 +8,7 @@ use super::reading::Reading;
 use base::error::Result;
 use config::Setting;
 use file::Entry;
-use foreign::{Unmatched, precision};
+use foreign::{Unmatched, last_segment, precision};
 use program::Name;
 use run::Run;
 
@@ -31,7 +31,13 @@ pub fn with_its_bias(mut reading: Reading, bias: &Entry) -> Result<Reading> {
         return Ok(reading);
     }
     if stated(&reading).is_none() {
-        return Ok(reading.with_bias(bias));
+        let mut other = reading.with_bias(bias);
+        if let Some(key) = left_out(&other, bias) {
+            let both = [tr!("left out").to_owned(), tr!("a bias").to_owned()];
+            let step = Name::ScoresBiased;
+            other.contradictions.push(Contradiction::of(key, step, both, &bias.name));
+        }
+        return Ok(other);
     }
     let is_stated = reading.run_as_it_is().ok().map(|run| says_the_same(&run, &bias.tensor));
     Ok(if is_stated.transpose()? == Some(true) {
@@ -39,6 +45,45 @@ pub fn with_its_bias(mut reading: Reading, bias: &Entry) -> Result<Reading> {
     } else {
         Reading { bias: Some(bias.clone()), ..reading.with_bias(bias) }
     })
+}
+
+/// The biases of recorded slopes: each head's, times how far a key is from the query, below 0. The last query stands at the
+/// last key of its item, as in `FlashAttention`.
+///
+/// # Errors
+/// If candle fails.
+pub fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
+    let Ok(run) = reading.run_as_it_is() else { return Ok(None) };
+    let sizes = &run.config().sizes;
+    let (items, [queries, keys]) = match *slopes.tensor.dims() {
+        [heads] if heads == sizes.heads => (1, [sizes.query_count(), sizes.keys()]),
+        [items, heads] if heads == sizes.heads => (items, [sizes.query_count(), sizes.keys()]),
+        _ => return Ok(None),
+    };
+    let lengths = reading.settings.lengths.clone().unwrap_or_else(|| vec![keys]);
+    #[allow(clippy::cast_precision_loss, reason = "positions are far below 2^52")]
+    let distance = |length: usize, query: usize, key: usize| {
+        -((query + length) as f64 - (key + queries) as f64).abs()
+    };
+    let all = lengths.iter().flat_map(|length| {
+        (0..queries).flat_map(move |query| (0..keys).map(move |key| distance(*length, query, key)))
+    });
+    let device = slopes.tensor.device();
+    let distances = Tensor::from_iter(all, device)?.reshape((lengths.len(), 1, queries, keys))?;
+    let slopes_of = slopes.tensor.to_dtype(DType::F64)?.reshape((items, sizes.heads, 1, 1))?;
+    let biases = slopes_of.broadcast_mul(&distances)?.to_dtype(slopes.tensor.dtype())?;
+    Ok(Some(Entry { tensor: biases, ..slopes.clone() }))
+}
+
+/// The setting of such biases that was stated to be left out.
+fn left_out(reading: &Reading, bias: &Entry) -> Option<&'static str> {
+    let name = last_segment(&bias.name).to_ascii_lowercase();
+    let key = if name.contains("alibi") { BY_POSITION[0] } else { BY_POSITION[1] };
+    let says_so = name.contains("alibi") || name.contains("pos") || name == "rpb";
+    let is_left_out = |key: &&str| {
+        Setting::named(key).is_some_and(|setting| setting.is_left_out(&reading.settings))
+    };
+    Some(key).filter(|_| says_so).filter(is_left_out)
 }
 
 /// The reading with the biases of its file in place of those that were stated otherwise.
@@ -49,11 +94,10 @@ pub fn under_its_bias(reading: &Reading) -> Option<Reading> {
         return None;
     }
     let stated = told(reading.settings.to_json().get(key));
-    let recorded = tr!("other numbers").to_owned();
     let mut other = in_place(reading.clone(), bias);
     other.unmatched.retain(|tensor| tensor.tensor != bias.name);
     let step = Name::ScoresBiased;
-    other.contradictions.push(Contradiction::of(key, step, [stated, recorded], &bias.name));
+    other.contradictions.push(Contradiction::of_numbers(key, step, stated, &bias.name));
     Some(other)
 }
 

@@ -6,11 +6,12 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::best_reading::explained;
+use super::finding::Diagnosis;
 use super::flash::flash_errors;
 use super::found_masks::told_mask;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
-use super::recomputed::{Recomputed, in_the_runs_type};
+use super::recomputed::{Recomputed, all_under, in_the_runs_type};
 use super::recorded::own_trace;
 use super::report::Report;
 use super::step_report::{Status, StepReport};
@@ -89,6 +90,12 @@ pub fn checked(
     checked_whole(path, read_place(path)?, flags, map, tolerances)
 }
 
+/// Whether a finding is that values are read where what attention makes of them is meant, as it is of one key alone.
+fn skips_attention(diagnosis: &Diagnosis) -> bool {
+    let of_values = [Name::V, Name::VHeads, Name::VRepeated].map(Some);
+    diagnosis.findings.iter().any(|found| of_values.contains(&found.instead))
+}
+
 /// The same of a record that has been read, or put together.
 pub(super) fn checked_whole(
     path: &Path,
@@ -139,6 +146,12 @@ pub(super) fn checked_whole(
     let may_be_other = is_foreign && flags.mask.is_none() && flags.preset.is_none();
     let fits_other =
         differs && may_be_other && fits(Settings { mask: Some(other), ..flags.clone() })?;
+    let fits_single_tokens = is_foreign
+        && diagnosis.as_ref().is_some_and(skips_attention)
+        && flags.seq_len.is_none()
+        && unmatched.is_empty()
+        && all_under(&record, &Settings { seq_len: Some(1), ..flags.clone() }, tolerances)?
+            .any(|found| found.is_same() && found.unmatched.is_empty());
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());
@@ -162,7 +175,7 @@ pub(super) fn checked_whole(
         mask_read,
         fits_unmasked: fits_other && other == Mask::None,
         fits_causal: fits_other && other == Mask::Causal,
-        fits_single_tokens: is_trivial,
+        fits_single_tokens: is_trivial || fits_single_tokens,
         fits_layer,
         fits_keys,
         flash,

@@ -3,7 +3,7 @@
 //! A flag, or a model's config, is a hypothesis too. Where the record says something else of it, and the numbers follow
 //! the record, that is what is wrong, and not a step of the code.
 
-use candle_core::DType;
+use candle_core::{DType, Tensor};
 use serde_json::{Value, json};
 
 use super::bias_claim::under_its_bias;
@@ -13,12 +13,13 @@ use super::found_masks::masks_beside;
 use super::gradients::of_ones;
 use super::mask_claim::{AgainstMask, by_mask, under_its_mask};
 use super::reading::Reading;
+use super::rotation::is_another;
 use base::error::{Result, quoted};
 use config::{Config, Mask, OutputGradient, Positions, Rotary, Setting, Settings};
 use file::Entry;
 use foreign::{Evidence, Match, Tables};
 use program::{Frequencies, Name};
-use run::Run;
+use run::{Run, positions_in};
 
 /// What a setting is in a run; nothing where it is not there.
 fn said(config: &Config, key: &str) -> Option<Value> {
@@ -87,6 +88,7 @@ fn against(evidence: &Evidence, stated: Option<&Value>, recorded: Option<&Value>
 pub fn as_recorded(reading: &Reading) -> Result<Vec<Reading>> {
     let mut evidence = reading.evidence.clone();
     evidence.extend(reading.said_by_tensors());
+    evidence.extend(positions_of_tables(reading)?);
     let mut all: Vec<Reading> = by_evidence(reading, &evidence)?.into_iter().collect();
     // What may say two things says each.
     if evidence.iter().any(|one| one.or.is_some()) {
@@ -152,14 +154,43 @@ fn by_evidence(reading: &Reading, evidence: &[Evidence]) -> Result<Option<Readin
     Ok(Some(other).filter(|_| is_other))
 }
 
+/// What recorded tables of cosines and sines say of the positions, under the frequencies that were stated.
+fn positions_of_tables(reading: &Reading) -> Result<Option<Evidence>> {
+    let Some(tables) = &reading.freqs else { return Ok(None) };
+    let Ok(run) = reading.run_as_it_is() else { return Ok(None) };
+    let Some(rope) = &run.config().rope else { return Ok(None) };
+    let found = tables.positions(&frequencies_of(reading, rope)?)?;
+    let said = |positions: Tensor| -> Result<Evidence> {
+        let text = positions_in(&positions)?.to_string();
+        Ok(Evidence::of("positions", Name::QRot, &tables.freqs, text))
+    };
+    found.map(said).transpose()
+}
+
+/// The rotary frequencies that were stated, by settings or by a file that they name.
+fn frequencies_of(reading: &Reading, rope: &Rotary) -> Result<Vec<f64>> {
+    let in_file = reading.sources.tensor(Name::RopeFreqs);
+    match in_file.filter(|_| reading.settings.rope_freqs.is_some()) {
+        Some(own) => cells(own),
+        None => stated_frequencies(rope),
+    }
+}
+
 /// The reading with the frequencies of its file, and what those say against what was stated.
 fn under_its_tables(mut reading: Reading, tables: &Tables) -> Result<Reading> {
     const FACTOR: &str = "rope_attention_factor";
     let Tables { freqs: Entry { name, tensor, .. }, factor, .. } = tables;
     let Ok(run) = reading.run_as_it_is() else { return Ok(reading) };
     let Some(rope) = &run.config().rope else { return Ok(reading) };
-    let by_freqs = by_frequencies(&stated_frequencies(rope)?, &cells(tensor)?, name);
-    let factor = factor.filter(|factor| rope.attention_factor != Some(*factor));
+    let stated = frequencies_of(&reading, rope)?;
+    let by_freqs = match tables.elsewhere {
+        Some(_) => None,
+        None => by_frequencies(&stated, &cells(tensor)?, name),
+    };
+    // Tables that are plain say 1 where something else was stated.
+    let factor = factor.or(rope.attention_factor.map(|_| 1.0));
+    let is_other = |factor: &f64| is_another(*factor, rope.attention_factor.unwrap_or(1.0));
+    let factor = factor.filter(is_other);
     if by_freqs.is_none() && factor.is_none() {
         return Ok(reading);
     }
@@ -171,10 +202,12 @@ fn under_its_tables(mut reading: Reading, tables: &Tables) -> Result<Reading> {
         Contradiction::of(FACTOR, Name::QRot, both, name)
     });
     reading.contradictions.extend(by_freqs.into_iter().chain(by_factor).filter(|_| !is_open));
-    reading.sources = reading.sources.replaced(Name::RopeFreqs, tensor.clone());
     let settings = &mut reading.settings;
-    (settings.rope_base, settings.rope_dims, settings.rope_scaling) = (None, None, None);
-    settings.rope_freqs = Some(name.as_str().into());
+    if tables.elsewhere.is_none() {
+        reading.sources = reading.sources.replaced(Name::RopeFreqs, tensor.clone());
+        (settings.rope_base, settings.rope_dims, settings.rope_scaling) = (None, None, None);
+        settings.rope_freqs = Some(name.as_str().into());
+    }
     settings.rope_attention_factor = factor.or(settings.rope_attention_factor);
     Ok(reading)
 }
@@ -200,8 +233,8 @@ pub fn against_its_config(reading: &Reading, run: &Run) -> Result<Vec<Contradict
         && let Some(recorded) = sources.tensor(name)
         && !of_ones(recorded)
     {
-        let both = [OutputGradient::Ones.to_string(), tr!("other numbers").to_owned()];
-        found.push(Contradiction::of("d_output", name, both, name.as_str()));
+        let stated = OutputGradient::Ones.to_string();
+        found.push(Contradiction::of_numbers("d_output", name, stated, name.as_str()));
     }
     if settings.rope_freqs.is_none()
         && !reading.is_told(ROPE)

@@ -2,8 +2,8 @@
 
 use candle_core::{Device, Tensor};
 
-use super::bias_claim::with_its_bias;
-use super::finding::Contradiction;
+use super::bias_claim::{of_slopes, with_its_bias};
+use super::finding::{Contradiction, told};
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
@@ -11,7 +11,9 @@ use base::error::Result;
 use base::memory::lacking;
 use config::{CausalAlign, End, Mask, Settings, Start};
 use file::{Entry, Record};
-use foreign::{Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask};
+use foreign::{
+    Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask, take_slopes,
+};
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
@@ -19,14 +21,24 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     let has_output =
         draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
-    let masks = match draft.settings.attn_mask {
-        None => take_mask(&mut draft.record, Caller::Core)?,
-        Some(_) => Vec::new(),
+    let mut masks = take_mask(&mut draft.record, Caller::Core)?;
+    // The mask of another file, where one is stated, comes first.
+    let beside = match draft.settings.attn_mask {
+        None => None,
+        Some(_) => masks.drain(..).next(),
     };
-    let bias = take_bias(&mut draft.record);
-    let biased = |reading: Reading| match &bias {
-        Some(bias) => with_its_bias(reading, bias),
-        None => Ok(reading),
+    draft.unmatched.extend(beside.iter().map(FoundMask::left_out));
+    let slopes = take_slopes(&mut draft.record);
+    let bias = take_bias(&mut draft.record, Caller::Core);
+    let biased = |reading: Reading| {
+        let of_slopes = match &slopes {
+            Some(slopes) => of_slopes(&reading, slopes)?,
+            None => None,
+        };
+        match bias.as_ref().or(of_slopes.as_ref()) {
+            Some(bias) => with_its_bias(reading, bias),
+            None => Ok(reading),
+        }
     };
     let mut masks: Vec<Option<FoundMask>> = masks.into_iter().map(Some).collect();
     if masks.is_empty() {
@@ -85,7 +97,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let behind_cache = behind_cache.iter().filter(|_| is_as_stated);
                     let contradictions = differs.iter().chain(behind_cache).cloned().collect();
                     // What was not recorded contradicts nothing.
-                    let mask = reading.mask.clone().filter(|_| is_as_stated);
+                    let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
                     all.push(biased(Reading { is_trivial, mask, contradictions, ..reading })?);
                 }
                 Err(error) => refused = refused.or(Some(error)),
@@ -166,17 +178,33 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         let named: Vec<String> = qkv.matches.iter().map(|own| own.tensor.clone()).collect();
         own.record.entries.retain(|entry| !named.contains(&entry.name));
         own.matches.extend(take_arguments(&mut own.record, &mut own.settings)?);
+        let stated = own.settings.clone();
         own.settings.segments = segments.parse().ok();
         own.settings.key_segments = key_segments.parse().ok();
+        let other = other_documents(&stated, &own);
         let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref())?;
         own.unmatched.extend(left);
         let mut readings = cores(own, vec![qkv])?;
         for reading in &mut readings {
-            reading.contradictions.extend(differs.iter().cloned());
+            reading.contradictions.extend(differs.iter().chain(&other).cloned());
         }
         Ok(readings)
     };
     all.into_iter().map(read).collect::<Result<Vec<_>>>().map(|all| all.concat())
+}
+
+/// What the lengths of a file's sequences say against those that were stated.
+fn other_documents(stated: &Settings, own: &Draft) -> Vec<Contradiction> {
+    let both = [stated, &own.settings].map(Settings::to_json);
+    let other = |key: &'static str| {
+        let [stated, recorded] = [&both[0], &both[1]].map(|settings| settings.get(key));
+        stated.filter(|_| stated != recorded)?;
+        let said = own.evidence.iter().find(|said| said.key == key || said.key == "lengths");
+        let tensor = said.map_or("block_table", |said| &said.tensor);
+        let both = [told(stated), told(recorded)];
+        Some(Contradiction::of(key, Name::MaskedScores, both, tensor))
+    };
+    ["segments", "key_segments"].into_iter().filter_map(other).collect()
 }
 
 /// The orders of axes in which the queries have the lengths that settings and recorded scores or weights state; all if there

@@ -72,7 +72,8 @@ impl Explainer<'_, '_> {
         let (findings, unexplained) = (self.search.findings(), self.search.open());
         let left_out = !unexplained.is_empty() && self.search.is_large();
         let diagnosis = Diagnosis { findings, unexplained, left_out, ..Diagnosis::default() };
-        if diagnosis.unexplained.iter().any(|name| !self.direct.contains(name)) {
+        let is_hidden = |name: &Name| !self.direct.contains(name);
+        if self.search.may_be_pairs()? && diagnosis.unexplained.iter().any(is_hidden) {
             return Ok(self.with_pairs(diagnosis, all, untried, each));
         }
         Ok(diagnosis)

@@ -144,6 +144,19 @@ impl Contradiction {
         );
         Self { setting, step, stated, recorded, summary }
     }
+
+    /// What a tensor says whose numbers are not those that were stated.
+    pub fn of_numbers(setting: &'static str, step: Name, stated: String, tensor: &str) -> Self {
+        let recorded = tr!("other numbers").to_owned();
+        let tensor = quoted(tensor);
+        let summary = tr!(
+            "{setting} was stated as {stated}; {tensor} holds other numbers",
+            setting,
+            stated,
+            tensor
+        );
+        Self { setting, step, stated, recorded, summary }
+    }
 }
 
 /// A value as flags have it; of a long one the beginning.

@@ -68,10 +68,26 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
         return Ok(lengths(&cells, queries, keys).unwrap_or(of_keys));
     }
     let (shown, hidden) = without_padding(&cells, queries, keys);
-    if hidden > 0
+    if !hidden.is_empty()
         && let Some(told) = usual(&shown, queries, keys)
     {
-        return Ok(tr!("{told}, with {hidden} keys of padding", told, hidden));
+        let count = hidden.len();
+        // Of each item, the keys that come first or last.
+        let at_an_end = |is_it: fn(usize, usize) -> bool| {
+            hidden.iter().all(|(plane, key)| {
+                hidden.iter().filter(|(other, own)| other == plane && is_it(*own, *key)).count()
+                    == (0..keys).filter(|own| is_it(*own, *key)).count()
+            })
+        };
+        return Ok(match () {
+            () if at_an_end(|own, key| own < key) => {
+                tr!("{told}, with {count} keys of padding on the left", told, count)
+            }
+            () if at_an_end(|own, key| own > key) => {
+                tr!("{told}, with {count} keys of padding on the right", told, count)
+            }
+            () => tr!("{told}, with {count} keys of padding", told, count),
+        });
     }
     Ok(tr!(
         "none of the usual ones: it blocks {blocked} of {cells} cells",
@@ -188,13 +204,17 @@ fn documents(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
 
 /// The cells with the keys shown that no query of an item sees, and how many those are. Queries that are such keys are shown
 /// what the others of their row are.
-fn without_padding(cells: &[bool], queries: usize, keys: usize) -> (Vec<bool>, usize) {
-    let (mut shown, mut hidden) = (cells.to_vec(), 0);
+fn without_padding(
+    cells: &[bool],
+    queries: usize,
+    keys: usize,
+) -> (Vec<bool>, Vec<(usize, usize)>) {
+    let (mut shown, mut hidden) = (cells.to_vec(), Vec::new());
     let seen = |query: usize| query + keys.saturating_sub(queries);
-    for plane in shown.chunks_mut((queries * keys).max(1)) {
+    for (at, plane) in shown.chunks_mut((queries * keys).max(1)).enumerate() {
         for key in 0..keys {
             if plane.iter().skip(key).step_by(keys).all(|cell| *cell) {
-                hidden += 1;
+                hidden.push((at, key));
                 for (query, cell) in plane.iter_mut().skip(key).step_by(keys).enumerate() {
                     *cell = key > seen(query);
                 }

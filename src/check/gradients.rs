@@ -2,51 +2,69 @@
 
 use candle_core::Tensor;
 
+use super::cells::cells;
 use super::finding::Contradiction;
 use super::reading::Reading;
 use base::error::{Result, quoted};
 use config::{End, OutputGradient, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    AxisOrder, Match, Unmatched, find_inputs, gradient_of, last_segment, meanings, of_other_shape,
+    AxisOrder, Match, Unmatched, asked, find_inputs, gradient_of, last_segment, meanings,
+    of_other_shape,
 };
 use program::{Name, Role, first_number};
+use run::Sources;
 
 /// A reading of a file with its gradients, which a backward pass is to give: one for each order in which the axes of the
 /// output's gradient may stand. Where the file has none of the output, and no flag says which it is, the forward pass alone.
-pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -> Vec<Reading> {
+///
+/// # Errors
+/// If the file of the output's gradient cannot be read.
+pub fn with_gradients(
+    reading: Reading,
+    gradients: &[Entry],
+    forward: &[Entry],
+    flags: &Settings,
+) -> Result<Vec<Reading>> {
     let (of_end, others): (Vec<&Entry>, Vec<&Entry>) =
         gradients.iter().partition(|entry| is_of_end(entry, &reading.settings));
     let says_so = |entry: &&Entry| of_ones(&entry.tensor);
     let is_said = flags.d_output == Some(OutputGradient::Ones) && of_end.iter().all(says_so);
     let stated = flags.d_output.as_ref().filter(|_| !is_said);
+    let in_file = stated_in_file(flags)?;
     let mut readings = Vec::new();
-    let firsts: Vec<Option<&Entry>> = match of_end.as_slice() {
-        [] if flags.backward == Some(true) => vec![None],
+    let recorded = of_end.iter().map(|first| (Some(*first), false));
+    let firsts: Vec<(Option<&Entry>, bool)> = match stated {
         // What a flag says of the output's gradient comes before what the file has.
-        firsts => {
-            let stated = stated.iter().map(|_| None);
-            stated.chain(firsts.iter().copied().map(Some)).collect()
-        }
+        Some(_) => std::iter::once((in_file.as_ref(), true)).chain(recorded).collect(),
+        None if of_end.is_empty() && flags.backward == Some(true) => vec![(None, true)],
+        None => recorded.collect(),
     };
-    for first in firsts {
+    for (first, is_stated) in firsts {
         let beside = gradients.iter().filter(|entry| is_of_end(entry, &reading.settings));
-        let beside = beside.filter(|entry| first.is_some_and(|first| first.name != entry.name));
+        let is_other = |entry: &&Entry| first.is_some_and(|first| first.name != entry.name);
+        let beside = beside.filter(|entry| !is_stated && is_other(entry));
         let others = others.iter().copied().chain(beside);
+        let differs = |entry: &Entry| in_file.as_ref().is_none_or(|own| !hold_the_same(own, entry));
         for mut own in under_each_order(&reading, first) {
-            let named = named(others.clone(), &own, flags);
+            let named = named(others.clone(), &own, forward, flags);
             own.record.entries.extend(named);
-            if let (Some(first), Some(stated)) = (first, stated) {
-                let both = [stated.to_string(), tr!("other numbers").to_owned()];
-                let step = own.settings.first_gradient().unwrap_or(Name::Output);
-                let found = Contradiction::of("d_output", step, both, &first.name);
-                own.contradictions.push(found);
-            }
-            if first.is_none() {
-                let why = tr!("--d-output says what it is");
-                let other =
-                    |entry: &&Entry| Unmatched { tensor: entry.name.clone(), why: why.to_owned() };
-                own.unmatched.extend(of_end.iter().map(other));
+            match (first, stated) {
+                _ if is_stated => {
+                    let why = tr!("--d-output says what it is");
+                    let left = of_end.iter().filter(|entry| differs(entry));
+                    own.unmatched.extend(left.map(|entry| Unmatched {
+                        tensor: entry.name.clone(),
+                        why: why.to_owned(),
+                    }));
+                }
+                (Some(first), Some(stated)) if differs(first) => {
+                    let step = own.settings.first_gradient().unwrap_or(Name::Output);
+                    let stated = stated.to_string();
+                    let found = Contradiction::of_numbers("d_output", step, stated, &first.name);
+                    own.contradictions.push(found);
+                }
+                _ => {}
             }
             readings.push(own);
         }
@@ -54,7 +72,23 @@ pub fn with_gradients(reading: Reading, gradients: &[Entry], flags: &Settings) -
     if readings.is_empty() {
         readings.push(alone(reading, gradients, &of_end));
     }
-    readings
+    Ok(readings)
+}
+
+/// The gradient of the output in the file that a flag names.
+fn stated_in_file(flags: &Settings) -> Result<Option<Entry>> {
+    let Some(OutputGradient::File(place)) = &flags.d_output else { return Ok(None) };
+    let d_output = flags.d_output.clone();
+    let alone = Settings { d_output, backward: Some(true), ..Settings::default() };
+    let sources = Sources::load(&alone)?;
+    let tensor = alone.first_gradient().and_then(|first| sources.tensor(first));
+    Ok(tensor.map(|tensor| Entry::of(place.0.as_str(), tensor.clone())))
+}
+
+/// Whether two tensors have the same numbers.
+fn hold_the_same(left: &Entry, right: &Entry) -> bool {
+    let all = |entry: &Entry| cells(&entry.tensor).ok();
+    all(left).is_some_and(|own| all(right) == Some(own))
 }
 
 /// Whether all numbers are 1.
@@ -146,11 +180,17 @@ fn runs(reading: &Reading) -> bool {
     reading.clone().run().is_ok()
 }
 
+/// Whether a tensor may be a parameter of a layer, by its name.
+fn is_of_layer(entry: &Entry) -> bool {
+    matches!(last_segment(&entry.name).rsplit(['_', '.']).next(), Some("weight" | "bias"))
+}
+
 /// The gradients under the names that those of steps have; those of parameters are packed and laid out as these are. Where the
 /// run starts behind its inputs, a gradient is that of the tensor of its name as it was given, which has not been turned.
 fn named<'e>(
     gradients: impl Iterator<Item = &'e Entry>,
     reading: &Reading,
+    forward: &[Entry],
     flags: &Settings,
 ) -> Vec<Entry> {
     let start = reading.settings.start.unwrap_or_default();
@@ -176,20 +216,49 @@ fn named<'e>(
         // Where nothing is masked, that of masked scores is that of scores at some stage.
         let is_masked = means.first() == Some(&Name::MaskedScores);
         let is_unmasked = is_masked && count(Name::MaskedScores).is_none();
+        // A mask of floats is added to the scores, whose gradient it has where it has their shape.
+        let is_mask = asked(last).first() == Some(&Name::Mask)
+            && count(Name::Scores) == Some(entry.tensor.elem_count());
         let name = match given.filter(|_| start != Start::Inputs) {
             Some(given) => given.gradient().to_string(),
-            None if is_unmasked => "d_logits".to_owned(),
+            None if is_unmasked || is_mask => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
             None => own,
         };
         let entry = entry.clone().renamed(name);
-        if is_step { all.push(entry) } else { parameters.push(entry) }
+        if is_step || is_mask { all.push(entry) } else { parameters.push(entry) }
     }
-    let record = Record { config: None, entries: parameters.clone() };
-    let found = find_inputs(record, flags).map(|inputs| inputs.record.entries);
-    for entry in found.unwrap_or(parameters) {
-        let step = Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
-        let name = match step {
+    let parameter =
+        |entry: &Entry| Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
+    let read = |entries: &[Entry]| {
+        let record = Record { config: None, entries: entries.to_vec() };
+        let found = find_inputs(record, flags).map(|inputs| {
+            let is_filled = |entry: &Entry| {
+                inputs.matches.iter().any(|taken| taken.filled && taken.step == entry.name)
+            };
+            let entries = inputs.record.entries.iter();
+            entries.filter(|entry| !is_filled(entry)).cloned().collect::<Vec<_>>()
+        });
+        found.ok().filter(|all| all.iter().all(|entry| parameter(entry).is_some()))
+    };
+    // Where some have no gradient, the parameters themselves stand in for those, to tell the layout.
+    let beside = || {
+        let all: Vec<Entry> = forward.iter().filter(|own| is_of_layer(own)).cloned().collect();
+        let is_new = |own: &&Entry| parameters.iter().all(|entry| entry.name != own.name);
+        let mut found = read(
+            &[&parameters[..], &all.iter().filter(is_new).cloned().collect::<Vec<_>>()].concat(),
+        )?;
+        found.retain(|entry| {
+            let own = parameter(entry).and_then(|name| reading.sources.tensor(name));
+            own.is_none_or(|own| {
+                !hold_the_same(&Entry::of(entry.name.as_str(), own.clone()), entry)
+            })
+        });
+        Some(found)
+    };
+    let found = read(&parameters).or_else(beside);
+    for entry in found.unwrap_or(parameters.clone()) {
+        let name = match parameter(&entry) {
             Some(step) => step.gradient().to_string(),
             None => format!("{}.grad", entry.name),
         };

@@ -7,8 +7,8 @@ use super::found_masks::told_mask;
 use super::mask_pair::{Conflict, Masks};
 use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
-use config::Mask;
-use foreign::FoundMask;
+use config::{Mask, Start};
+use foreign::{FoundMask, last_segment};
 use program::{Name, first_number};
 
 /// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
@@ -18,16 +18,18 @@ use program::{Name, first_number};
 /// If candle fails.
 pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
     let (Some(mask), settings) = (&reading.mask, &reading.settings) else { return Ok(None) };
-    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some();
+    let is_in_file = reading.states_mask();
+    let states_keys = settings.lengths.is_some() || settings.key_mask.is_some() || is_in_file;
     let states_more = settings.window.is_some()
         || settings.chunk.is_some()
         || settings.segments.is_some()
+        || is_in_file
         || reading.record.config.is_some()
         || settings.before_model.is_some();
     if !states_keys && !states_more && settings.mask.is_none() {
         return Ok(None);
     }
-    let plain = reading.clone().without_mask();
+    let plain = if is_in_file { reading.clone() } else { reading.clone().without_mask() };
     let Ok(run) = plain.run_as_it_is() else { return Ok(None) };
     let Ok(recorded) = run.blocked_by(&mask.mask) else { return Ok(None) };
     let Some(masks) = Masks::of(run.blocked()?, &recorded, run.config())? else { return Ok(None) };
@@ -40,7 +42,10 @@ pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
         return Ok(None);
     };
     // True may mean either: one that is the stated mask when it is read the other way around does not contradict it.
-    let may_be_either = mask.name == Name::Mask.as_str() && !mask.mask.dtype().is_float();
+    let is_of_layer = settings.start.unwrap_or_default() == Start::Inputs;
+    let is_named =
+        mask.name == Name::Mask.as_str() || is_of_layer && last_segment(&mask.name) == "attn_mask";
+    let may_be_either = is_named && !mask.mask.dtype().is_float();
     if may_be_either && masks.are_opposite() {
         return Ok(None);
     }

@@ -72,7 +72,7 @@ pub struct Conflict {
     pub shows: bool,
     /// Whether it hides what the stated one shows.
     pub hides: bool,
-    /// The first such cell.
+    /// The first cell that it shows so, or else hides.
     pub query: usize,
     pub key: usize,
 }
@@ -170,6 +170,9 @@ impl Masks {
         let mut note = |query: usize, key: usize, (stated, recorded): (bool, bool)| {
             let first = Conflict { shows: false, hides: false, query, key };
             let conflict = found.get_or_insert(first);
+            if stated && !conflict.shows {
+                (conflict.query, conflict.key) = (query, key);
+            }
             conflict.shows |= stated;
             conflict.hides |= recorded;
         };

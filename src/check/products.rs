@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use base::error::Result;
-use program::{Heads, Linear, Op, Precision, Scaling, Step};
+use program::{Gradient, Heads, Linear, Op, Precision, Product, Scaling, Step};
 
 /// What of a run is computed, or kept, in fewer bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Lowered {
             _ => inputs,
         };
         let value = match self.products {
-            Some(products) => products.eval(step, inputs)?,
+            Some(products) => products.eval(&step.op, inputs)?,
             None => step.op.eval(inputs)?,
         };
         let is_cached = matches!(step.op, Op::Heads(Heads::Append | Heads::Repeat { .. }));
@@ -146,21 +146,25 @@ impl Products {
 
     fn is_of(self, op: &Op) -> bool {
         match (op, self.which) {
-            (_, Which::Steps) | (Op::Linear(_), Which::All) => true,
+            (_, Which::Steps)
+            | (Op::Linear(_) | Op::Gradient(Gradient::Product(_)), Which::All) => true,
             (Op::Linear(Linear::Project { .. }), which) => which == Which::Projections,
             (Op::Linear(Linear::WeightedSum), which) => which == Which::Attention,
             (Op::Linear(_), which) => matches!(which, Which::Attention | Which::Scores),
+            (Op::Gradient(Gradient::Product(product)), which) => {
+                let is_of_heads = matches!(product, Product::Transposed);
+                which == if is_of_heads { Which::Attention } else { Which::Projections }
+            }
             _ => false,
         }
     }
 
-    fn eval(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
-        if !self.is_of(&step.op) {
-            return if self.cast.is_kept() {
-                self.kept(step, inputs)
-            } else {
-                step.op.eval(inputs)
-            };
+    fn eval(self, op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
+        if let Op::Total(total) = op {
+            return total.value_by(inputs, |op, own| self.eval(op, own));
+        }
+        if !self.is_of(op) {
+            return if self.cast.is_kept() { self.kept(op, inputs) } else { op.eval(inputs) };
         }
         let value = if self.cast.is_of_inputs() {
             // A bias of TF32 products is added behind them; one of 16 bits is cast like the rest.
@@ -169,22 +173,22 @@ impl Products {
                 if is_cast(at) { self.precision.round(input) } else { Ok((*input).clone()) }
             });
             let read: Vec<Tensor> = read.collect::<candle_core::Result<_>>()?;
-            step.op.eval(&read.iter().collect::<Vec<_>>())?
+            op.eval(&read.iter().collect::<Vec<_>>())?
         } else {
-            step.op.eval(inputs)?
+            op.eval(inputs)?
         };
         Ok(if self.cast.is_of_result() { self.precision.round(&value)? } else { value })
     }
 
     /// A step that is no such product. Where it reads numbers of the type and no others, it gives some; norms do before
     /// their weights, which have the run's type. Those that read other tensors too, and softmax, go on in the run's.
-    fn kept(self, step: &Step, inputs: &[&Tensor]) -> Result<Tensor> {
-        let value = step.op.eval(inputs)?;
+    fn kept(self, op: &Op, inputs: &[&Tensor]) -> Result<Tensor> {
+        let value = op.eval(inputs)?;
         let [first, rest @ ..] = inputs else { return Ok(value) };
         let is_narrow = || self.precision.holds_all(first);
-        match (&step.op, rest) {
+        match (op, rest) {
             (Op::Scaling(Scaling::Norm(_)), [weight]) if is_narrow()? => {
-                let plain = step.op.eval(&[first, &weight.ones_like()?])?;
+                let plain = op.eval(&[first, &weight.ones_like()?])?;
                 let factor = self.precision.round(&plain)?.div(&plain)?;
                 // Zero stays zero.
                 let factor = plain.ne(0.0)?.where_cond(&factor, &plain)?;

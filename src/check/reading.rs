@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use super::finding::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
-use config::{EmptyRow, Fill, Mask, Setting, Settings, Start};
+use config::{EmptyRow, Fill, Mask, NormOver, Place, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, meanings};
 use program::{Name, Role};
@@ -164,7 +164,13 @@ impl Reading {
 
     /// Whether the file brings a mask under the name of an argument, which is in the run.
     pub fn brings_mask(&self) -> bool {
-        self.mask.is_some() && self.settings.attn_mask.is_some()
+        self.mask.is_some() && self.settings.attn_mask.is_some() && !self.states_mask()
+    }
+
+    /// Whether the mask is stated by another file than the one that is read.
+    pub fn states_mask(&self) -> bool {
+        let own = self.mask.as_ref().map(|mask| mask.name.as_str());
+        self.settings.attn_mask.as_ref().is_some_and(|Place(stated)| own != Some(stated))
     }
 
     /// The same with biases that the file has of the scores.
@@ -238,28 +244,53 @@ impl Reading {
         let sizes = self.sources.other_sizes(&self.settings).unwrap_or_default().into_iter();
         let sizes = sizes
             .map(|size| Evidence::of_tensor(size.key, size.tensor, Some(size.found.to_string())));
-        let brought = self.sources.others_brought(&self.settings).into_iter();
+        let run = self.run_as_it_is().ok();
+        let reads = |name| run.as_ref().is_none_or(|run| run.program().step(name).is_some());
+        let brought = self.sources.others_brought(&self.settings, reads).into_iter();
         let brought = brought.map(|(key, text, name)| Evidence::of_tensor(key, name, text));
-        sizes.chain(brought).chain(self.said_by_heads()).collect()
+        let all = sizes.chain(brought).chain(self.said_by_heads()).chain(self.said_by_norm());
+        all.map(|said| Evidence { tensor: self.name_in_file(&said.tensor), ..said }).collect()
+    }
+
+    /// What the weight of the queries' norm says of what that norm is over: one of all heads has an axis for them.
+    fn said_by_norm(&self) -> Option<Evidence> {
+        let rank = self.sources.tensor(Name::WQNorm)?.rank();
+        let over = if rank == 1 { NormOver::Head } else { NormOver::All };
+        let said = Evidence::of_tensor("qk_norm_over", Name::WQNorm, Some(over.to_string()));
+        let or = Some(NormOver::PerHead.to_string()).filter(|_| rank > 1);
+        let stated = self.settings.qk_norm_over.unwrap_or_default();
+        let fits = (rank == 1) == (stated == NormOver::Head);
+        Some(Evidence { or, ..said }).filter(|_| self.settings.qk_norm.is_some() && !fits)
+    }
+
+    /// What the file calls the tensor that was taken as this one.
+    pub fn name_in_file(&self, name: &str) -> String {
+        let taken = self.matches.iter().find(|taken| taken.step == name);
+        taken.map_or(name, |taken| &taken.tensor).to_owned()
     }
 
     /// What the recorded scores and weights say of the heads. What does not fit the settings says nothing.
     fn said_by_heads(&self) -> Option<Evidence> {
-        let heads = self.heads_of_scores().ok()??;
         let width = self.sources.tensor(Name::WQ).and_then(|w_q| w_q.dims().first());
+        let by_norm = || {
+            let weight = self.sources.tensor(Name::WQNorm).filter(|weight| weight.rank() == 1)?;
+            let heads = width?.checked_div(*weight.dims().first()?)?;
+            Some((heads, Name::WQNorm.as_str())).filter(|_| heads > 0)
+        };
+        let (heads, tensor) = self.heads_of_scores().ok()?.or_else(by_norm)?;
         match (&self.settings, width) {
             (Settings { heads: None, head_dim: Some(_), .. }, Some(width)) => {
-                Some(Evidence::of_heads("head_dim", width.checked_div(heads)?))
+                Some(Evidence::of_heads("head_dim", width.checked_div(heads)?, tensor))
             }
-            _ => Some(Evidence::of_heads("heads", heads)),
+            _ => Some(Evidence::of_heads("heads", heads, tensor)),
         }
     }
 
-    /// The number of heads of recorded scores and weights.
+    /// The number of heads of recorded scores and weights, and the tensor that says it.
     ///
     /// # Errors
     /// If the settings pick no such queries.
-    pub fn heads_of_scores(&self) -> Result<Option<usize>> {
+    pub fn heads_of_scores(&self) -> Result<Option<(usize, &str)>> {
         let settings = &self.settings;
         let dims = |name: Name| self.sources.tensor(name).map(Tensor::dims).unwrap_or_default();
         let ((&[batch, tokens, ..], &[width, ..], _) | (_, _, &[batch, tokens, width])) =
@@ -294,7 +325,7 @@ impl Reading {
         let by_size = |size: &usize| width.checked_div(*size).filter(|heads| heads * size == width);
         let of_norm = dims(Name::WQNorm).last().and_then(by_size);
         let stated = settings.head_dim.as_ref().and_then(by_size);
-        let told = self.heads_of_scores()?;
+        let told = self.heads_of_scores()?.map(|(heads, _)| heads);
         let heads = stated.or(of_norm).or(told).ok_or_else(|| {
             let what =
                 tr!("no tensor says how many heads the {width} features are split into", width);

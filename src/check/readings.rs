@@ -2,9 +2,11 @@
 
 use candle_core::Tensor;
 
+use super::bias_claim::with_its_bias;
 use super::cells::cells;
 use super::cores::{cores, of_pages};
 use super::delta::of_delta_rule;
+use super::finding::Contradiction;
 use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
@@ -13,12 +15,12 @@ use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
 use base::error::Result;
-use config::{End, Setting, Settings, Start};
+use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Tables, Unmatched, asked, find_inputs, find_pages, find_qkv,
-    has_delta_rule, meanings, said_by_config, take_arguments, take_evidence, take_gradients,
-    take_mask, take_selection,
+    Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
+    has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_bias,
+    take_evidence, take_gradients, take_kept, take_mask, take_selection,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -41,7 +43,8 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     if gradients.is_empty() {
         return Ok(all);
     }
-    Ok(all.into_iter().flat_map(|reading| with_gradients(reading, &gradients, flags)).collect())
+    let with = |reading| with_gradients(reading, &gradients, &forward.entries, flags);
+    Ok(all.into_iter().map(with).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// The same of a file without gradients.
@@ -74,8 +77,38 @@ fn of_forward(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     }
 }
 
-/// The ways to understand a file whose attention was called so.
+/// The ways to understand a file whose attention was called so. Where norms of each head were meant, and do not fit, those of
+/// all heads together may.
 fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Reading>> {
+    called_as_stated(record, flags, caller).or_else(|error| {
+        let all = NormOver::All;
+        let over_all = Settings { qk_norm_over: Some(all), ..flags.clone() };
+        if flags.qk_norm.is_none() || flags.qk_norm_over == Some(all) {
+            return Err(error);
+        }
+        let readings = called_as_stated(record, &over_all, caller).unwrap_or_default();
+        let mut readings: Vec<Reading> =
+            readings.into_iter().filter(|reading| reading.run_as_it_is().is_ok()).collect();
+        if readings.is_empty() {
+            return Err(error);
+        }
+        for reading in &mut readings {
+            let weight = reading.name_in_file(Name::WQNorm.as_str());
+            if let Some(stated) = flags.qk_norm_over {
+                let both = [stated, all].map(|over| over.to_string());
+                let found = Contradiction::of("qk_norm_over", Name::QNorm, both, &weight);
+                reading.contradictions.push(found);
+            } else {
+                let how = tr!("which is {numbers}", numbers = all);
+                reading.matches.push(Match::as_it_is("qk_norm_over", weight).read(how));
+            }
+        }
+        Ok(readings)
+    })
+}
+
+/// The same under the norms that are stated.
+fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Reading>> {
     // Without a file of weights, the prefix picks a layer of this one, or nothing where it says which are its own.
     let own = record.config.as_ref().and_then(|config| config.weights.as_ref());
     let prefix = flags.prefix.clone().filter(|_| flags.weights.as_ref().or(own).is_some());
@@ -85,14 +118,17 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
     }
     let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
     let (settings, mut record, mut matches) = (flags_beside, record, matches);
+    matches.extend(take_kept(&mut record, settings.dropout)?);
     if settings.splits.is_some() {
         matches.extend(foreign::join_states(&mut record)?);
     }
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
     let stated = draft.settings.clone();
     let is_stated = |setting: &Setting| setting.is_set(&stated) || setting.is_left_out(&stated);
+    let whole = draft.record.clone();
     draft.evidence = take_evidence(&mut draft.record, is_stated)?;
     draft.evidence.extend(dropped(&draft)?);
+    draft.evidence.extend(alibi_left_out(&draft));
     draft.leave_unstated();
     bring_steps(&draft.record, &mut draft.settings);
     take_positions(&mut draft)?;
@@ -104,7 +140,7 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         all
     };
     if starts_behind_inputs(&draft.record, &draft.settings) {
-        let pages = find_pages(&draft.record)?;
+        let pages = find_pages(&whole)?;
         if !pages.is_empty() {
             return of_pages(&draft, pages);
         }
@@ -130,7 +166,18 @@ fn called(record: &Record, flags: &Settings, caller: Caller) -> Result<Vec<Readi
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
+    let bias = take_bias(&mut draft.record, Caller::Layer);
     let mut all = with_freqs(under_each_mask(draft, caller)?);
+    if let Some(bias) = bias {
+        for reading in &mut all {
+            let biased = with_its_bias(reading.clone(), &bias)?;
+            if biased.run_as_it_is().is_ok() {
+                *reading = biased;
+            } else {
+                reading.record.entries.push(bias.clone());
+            }
+        }
+    }
     for reading in &mut all {
         reading.settings.heads = reading.settings.heads.or(heads);
     }
@@ -160,7 +207,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     let is_replaced = |name: Name| !sources.has(name) && !settings.name_file_of(name);
     let own = record.entries.iter().find(|entry| entry.name == Name::RopeFreqs.as_str());
     let freqs = freqs.or_else(|| own.filter(|_| is_replaced(Name::RopeFreqs)).cloned());
-    let freqs = freqs.map(|freqs| Tables { freqs, pairing: None, factor: None });
+    let freqs = freqs.map(Tables::of_module);
     let mask = match mask {
         None if is_replaced(Name::Mask) => masks_beside(&record)?.into_iter().next(),
         taken => taken,
@@ -180,6 +227,14 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         contradictions,
         is_tentative: false,
     })
+}
+
+/// `ALiBi`, where it was stated that there is none and a model's file has its biases.
+fn alibi_left_out(draft: &Draft) -> Option<Evidence> {
+    let is_left_out = Setting::named("alibi")?.is_left_out(&draft.settings);
+    let is_it = |entry: &&Entry| last_segment(&entry.name) == Name::Alibi.as_str();
+    let entry = draft.record.entries.iter().find(is_it).filter(|_| is_left_out)?;
+    Some(Evidence::of("alibi", Name::Alibi, entry, true.to_string()))
 }
 
 /// The probability of dropout, where none was stated and the file has the weights that it kept.
@@ -217,7 +272,7 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
     let mut beside_keys = None;
     if !states_keys(&draft.settings) {
         masks = take_mask(&mut draft.record, caller)?;
-    } else if draft.settings.attn_mask.is_none() && draft.settings.preset.is_none() {
+    } else if draft.settings.preset.is_none() {
         // What was stated of the keys holds, unless the file's mask says something else of them.
         beside_keys = take_mask(&mut draft.record, caller)?.into_iter().next();
     }
@@ -229,8 +284,7 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
     let mut masks = masks.into_iter();
     let mut plain = draft.clone().reading(masks.next())?;
     if let Some(mask) = beside_keys {
-        let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
-        plain.unmatched.push(Unmatched { tensor: mask.name.clone(), why });
+        plain.unmatched.push(mask.left_out());
         plain.mask = Some(mask);
     }
     let mut all = vec![plain];

@@ -35,7 +35,7 @@ pub struct Report {
     /// where nothing was said of masks.
     pub fits_causal: bool,
     /// Whether a foreign file is the same because X was read as items of one token each, which nothing but the order of axes
-    /// says: as the tokens of one item it differs.
+    /// says: as the tokens of one item it differs. Of one that differs, whether it would be the same as such items.
     pub fits_single_tokens: bool,
     /// The layer of the file of weights that gives the numbers of a foreign file, where the one that was meant does not.
     pub fits_layer: Option<String>,

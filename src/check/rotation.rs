@@ -25,18 +25,23 @@ pub fn is_of_module(entry: &Entry) -> bool {
     last_segment(&entry.name) == "inv_freq"
 }
 
+/// Whether two factors of tables are not the same, but for the rounding of f32.
+pub fn is_another(left: f64, right: f64) -> bool {
+    (left - right).abs() > 1e-6 * left.abs().max(right.abs())
+}
+
 /// Takes recorded rotary frequencies out of a file where others may have been stated; where none were, they are the run's.
 /// Where rotation is left out, they say that there was one, and so do rotated queries and keys.
 pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
     let Draft { record, settings, matches, evidence, .. } = draft;
     let is_left_out = Setting::named("rope").is_some_and(|rope| rope.is_left_out(settings));
-    if settings.rope.is_none() && !is_left_out || settings.rope_freqs.is_some() {
+    if settings.rope.is_none() && !is_left_out {
         return Ok(None);
     }
     let is_it = |entry: &Entry| is_of_module(entry) || entry.name == Name::RopeFreqs.as_str();
     let at = record.entries.iter().position(is_it).map(|at| record.entries.remove(at));
     let tables = match at {
-        Some(freqs) => Some(Tables { freqs, pairing: None, factor: None }),
+        Some(freqs) => Some(Tables::of_module(freqs)),
         None => take_tables(record)?,
     };
     let is_rotated = |entry: &&Entry| {
@@ -52,8 +57,10 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
         evidence.push(Evidence { or, ..Evidence::of("rope", Name::QRot, entry, own) });
     }
     let Some(tables) = tables else { return Ok(None) };
-    let Settings { rope_base, rope_dims, rope_scaling, before_model, .. } = settings;
-    if rope_base.is_some()
+    let Settings { rope_base, rope_dims, rope_scaling, rope_freqs, before_model, .. } = settings;
+    if tables.elsewhere.is_some()
+        || rope_base.is_some()
+        || rope_freqs.is_some()
         || rope_dims.is_some()
         || rope_scaling.is_some()
         || before_model.is_some()
@@ -61,13 +68,16 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
     {
         return Ok(Some(tables));
     }
-    settings.rope_attention_factor = settings.rope_attention_factor.or(tables.factor);
+    let stated = settings.rope_attention_factor;
+    let is_other = stated.is_some_and(|stated| is_another(stated, tables.factor.unwrap_or(1.0)));
+    settings.rope_attention_factor = stated.or(tables.factor);
+    let against = Some(tables.clone()).filter(|_| is_other);
     let entry = tables.freqs;
     if entry.name != Name::RopeFreqs.as_str() {
         matches.push(Match::as_it_is(Name::RopeFreqs, &entry.name));
     }
     record.entries.push(Entry { name: Name::RopeFreqs.to_string(), ..entry });
-    Ok(None)
+    Ok(against)
 }
 
 /// Takes the positions out of a file that models of transformers have under this name, if the run turns or scales by

@@ -14,7 +14,7 @@ use super::candidate::{Candidate, cost};
 use super::cells::{cells, gain, have_equal_sums, is_as_near};
 use super::finding::Finding;
 use super::scope::{Prediction, Scope};
-use super::thresholds::{LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
+use super::thresholds::{HARDLY_OFF, LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
 use super::tolerance::Tolerance;
 use base::error::Result;
 use program::{Change, Heads, Name, Op, Program, first_number};
@@ -137,6 +137,18 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Whether open steps are off in enough numbers to tell a mistake without a name.
     pub fn tells(&self) -> bool {
         self.open().iter().any(|step| self.telling.contains(step))
+    }
+
+    /// Whether the wrong steps say enough for two mistakes together: in many numbers, or in one that is far off.
+    pub fn may_be_pairs(&self) -> Result<bool> {
+        for step in &self.wrong {
+            if self.telling.contains(step)
+                || !excesses(self.whole, *step)?.into_iter().all(is_little)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Tries candidates in order of cost, until one explains every wrong step.
@@ -353,12 +365,24 @@ fn reaches(candidate: &Candidate, segment: &HashSet<Name>) -> bool {
 
 /// Whether a step is off in enough numbers to tell why: NaN agrees with whatever becomes NaN.
 fn tells(scope: &Scope, name: Name) -> Result<bool> {
-    let Some((recorded, expected)) = scope.pair(name) else { return Ok(false) };
+    let excesses = excesses(scope, name)?;
+    let off = excesses.iter().filter(|excess| **excess > 1.0).count();
+    Ok(!excesses.is_empty() && off >= LEAST_TELLING.min(excesses.len()))
+}
+
+/// How many tolerances each number of a recorded step is off by; 0 where either is NaN.
+fn excesses(scope: &Scope, name: Name) -> Result<Vec<f64>> {
+    let Some((recorded, expected)) = scope.pair(name) else { return Ok(Vec::new()) };
     let tolerance = Tolerance::of(recorded.dtype()).at_loss(Some(name), scope.agreement().loss());
-    let (recorded, expected) = (cells(recorded)?, cells(expected)?);
-    let off = recorded.iter().zip(&expected).filter(|(recorded, expected)| {
+    let pairs = cells(recorded)?.into_iter().zip(cells(expected)?);
+    let excess = |(recorded, expected): (f64, f64)| {
         let are_numbers = !recorded.is_nan() && !expected.is_nan();
-        are_numbers && tolerance.excess(**recorded, **expected) > 1.0
-    });
-    Ok(off.count() >= LEAST_TELLING.min(recorded.len()))
+        if are_numbers { tolerance.excess(recorded, expected) } else { 0.0 }
+    };
+    Ok(pairs.map(excess).collect())
+}
+
+/// Whether a number is off by so little that others are near it as well.
+fn is_little(excess: f64) -> bool {
+    excess < HARDLY_OFF
 }

@@ -96,6 +96,10 @@ pub const MOVED: f64 = 1e-4;
 /// So many numbers that are off tell why, or all where there are fewer: NaN agrees with whatever becomes NaN.
 pub const LEAST_TELLING: usize = 4;
 
+/// Where no more numbers tell, and none is off by so many tolerances, two mistakes are no answer: whatever changes the run a
+/// little is one of some pair. An ε of 1e-5 for 1e-6 takes one cell of an output off by 1.2.
+pub const HARDLY_OFF: f64 = 4.0;
+
 /// A clue's number accounts for so much of the squares of what a step is off by.
 pub const MOST_OF_IT: f64 = 0.9;
 /// The same where there is a number for each feature.

@@ -175,5 +175,6 @@ fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Optio
     };
     let at = (0..codes.len()).max_by(|left, right| excess(*left).total_cmp(&excess(*right)))?;
     #[allow(clippy::float_cmp, reason = "the largest itself")]
-    (excess(at) > 1.0).then(|| (at, codes[at].abs() == most))
+    let is_cut_off = codes[at].abs() == most && meant[at].abs() > stood[at].abs();
+    (excess(at) > 1.0).then_some((at, is_cut_off))
 }

@@ -131,6 +131,12 @@ const SAID: &[Argument] = &[
         names: &["rope_attention_factor", "attention_factor", "attention_scaling"],
         text: number,
     },
+    Argument {
+        key: "qk_norm_eps",
+        step: Name::QNorm,
+        names: &["rms_norm_eps", "norm_eps", "layer_norm_eps", "layernorm_eps", "variance_epsilon"],
+        text: number,
+    },
     Argument { key: "v_norm_eps", step: Name::VNorm, names: &["v_norm_eps"], text: number },
     Argument {
         key: "concat_norm_eps",

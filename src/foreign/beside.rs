@@ -175,7 +175,9 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
             && heads.queries != Some(1)
         {
             let fix = tr!("pass `qk_norm_over=all`");
-            return Err(Error::tensor(full, "is a norm of all heads together", fix));
+            let what =
+                tr!("is a norm of all heads together, and the settings have one of each head");
+            return Err(Error::tensor(full, what, fix));
         }
         Ok(())
     }

@@ -49,10 +49,9 @@ impl Evidence {
     }
 
     /// What the recorded heads say of their number, or of what one has.
-    pub fn of_heads(key: &'static str, number: usize) -> Self {
-        let tensor = tr!("the heads, scores or weights").to_owned();
+    pub fn of_heads(key: &'static str, number: usize, tensor: &str) -> Self {
         let (step, text) = (Name::QHeads, number.to_string());
-        Self { key, step, tensor, text, or: None, precision: 0.0 }
+        Self { key, step, tensor: tensor.to_owned(), text, or: None, precision: 0.0 }
     }
 
     /// The settings with what was recorded in place of what was stated; nothing where that is none.

@@ -2,8 +2,10 @@
 
 use candle_core::Tensor;
 
+use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::{are_booleans, numbers};
+use super::steps::Unmatched;
 use base::error::Result;
 use base::lang;
 use file::{Entry, Record};
@@ -18,6 +20,14 @@ pub struct FoundMask {
     pub mask: Tensor,
     /// What its numbers mean.
     pub how: String,
+}
+
+impl FoundMask {
+    /// What is told of it where the run goes by the settings.
+    pub fn left_out(&self) -> Unmatched {
+        let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
+        Unmatched { tensor: self.name.clone(), why }
+    }
 }
 
 /// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
@@ -67,12 +77,61 @@ const BIASES: &[&str] = &[
     "rpb",
 ];
 
-/// Takes the biases of scores out of a file of queries, keys and values: floats of queries and keys.
-pub fn take_bias(record: &mut Record) -> Option<Entry> {
+/// What people call which weights dropout keeps, in lower case.
+const KEPT: &[&str] =
+    &["dropout_mask", "keep_mask", "dropout_keep_mask", "attn_dropout_mask", "drop_mask"];
+
+/// Takes which weights dropout keeps out of a file, under our name: what is not 0 is kept, unless so many are not 0 as are to
+/// be dropped.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_kept(record: &mut Record, dropout: Option<f64>) -> Result<Option<Match>> {
+    let Some(dropout) = dropout.filter(|dropout| *dropout > 0.0) else { return Ok(None) };
+    let is_it = |entry: &&mut Entry| is_called(&entry.name, KEPT) && entry.tensor.rank() > 2;
+    let has_own = record.tensor(Name::DropoutKeep.as_str()).is_some();
+    let Some(entry) = record.entries.iter_mut().find(is_it).filter(|_| !has_own) else {
+        return Ok(None);
+    };
+    let cells = numbers(&entry.tensor)?;
+    let kept = cells.iter().filter(|cell| **cell != 0.0).count();
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let share = kept as f64 / cells.len().max(1) as f64;
+    let is_dropped = (share - dropout).abs() < (share - (1.0 - dropout)).abs();
+    let (tensor, how) = if is_dropped {
+        (entry.tensor.eq(0.0)?, tr!("true means dropped"))
+    } else {
+        (entry.tensor.ne(0.0)?, tr!("true means kept"))
+    };
+    let own = Entry::of(Name::DropoutKeep.as_str(), tensor);
+    let name = std::mem::replace(entry, own).name;
+    Ok(Some(Match::as_it_is(Name::DropoutKeep, name).read(how)))
+}
+
+/// What kernels call the slopes of position biases, in lower case.
+const SLOPES: &[&str] = &["alibi_slopes"];
+
+/// Takes the slopes of position biases out of a file of queries, keys and values: one of each head, or of each item's.
+pub fn take_slopes(record: &mut Record) -> Option<Entry> {
     let is_it = |entry: &Entry| {
+        is_called(&entry.name, SLOPES)
+            && entry.tensor.dtype().is_float()
+            && matches!(entry.tensor.rank(), 1 | 2)
+    };
+    record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
+}
+
+/// Takes the biases of scores out of a file of queries, keys and values, or of a layer, whose `bias` is that of a projection:
+/// floats of queries and keys.
+pub fn take_bias(record: &mut Record, caller: Caller) -> Option<Entry> {
+    let is_of_layer = caller == Caller::Layer;
+    let is_own = |entry: &Entry| Name::named(&entry.name).is_some();
+    let is_it = |entry: &Entry| {
+        let fewest = if is_of_layer { 3 } else { 2 };
         is_called(&entry.name, BIASES)
             && entry.tensor.dtype().is_float()
-            && matches!(entry.tensor.rank(), 2..=4)
+            && (fewest..=4).contains(&entry.tensor.rank())
+            && !(is_of_layer && is_own(entry))
     };
     record.entries.iter().position(is_it).map(|at| record.entries.remove(at))
 }
@@ -103,13 +162,21 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         // Zeros that are added block nothing; read the other way, they would block all.
         let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
         // True may mean either.
-        let may_mean_both = match meaning {
-            Meaning::AttendIfCore => caller == Caller::Layer,
-            Meaning::Added => *name == Name::Mask.as_str(),
-            Meaning::Attend | Meaning::Ignore => false,
-        };
-        if may_mean_both && !is_added {
+        let may_mean_both = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
+        // That one is read by the settings.
+        if *meaning == Meaning::Added && *name == Name::Mask.as_str() && !is_added {
             continue;
+        }
+        if may_mean_both && !is_added && !tensor.dtype().is_float() {
+            let Entry { name, tensor: mask, .. } = record.entries.remove(at);
+            let found = |mask, how: &str| {
+                let (name, how) = (name.clone(), how.to_owned());
+                FoundMask { name, mask, how }
+            };
+            return Ok(vec![
+                found(mask.ne(0.0)?, tr!("true means attend")),
+                found(mask.eq(0.0)?, tr!("true means blocked")),
+            ]);
         }
         let of_keys = match *tensor.dims() {
             [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),

@@ -1,7 +1,5 @@
 //! What the tensors of a foreign file tell of its run beside their numbers.
 
-use std::collections::HashSet;
-
 use candle_core::{DType, Tensor};
 
 use super::names::meanings;
@@ -9,8 +7,12 @@ use file::{Entry, Record};
 use program::Name;
 
 /// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
-/// features of all heads: from those that have an axis for them, if they agree.
-pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) -> Option<usize> {
+/// features of all heads: from those that have an axis for them, if they agree; with the name of the first.
+pub fn heads(
+    record: &Record,
+    [batch, queries, keys]: [usize; 3],
+    width: usize,
+) -> Option<(usize, &str)> {
     let of = |entry: &Entry| {
         let meanings = meanings(&entry.name);
         let may_be = |is: fn(Name) -> bool| meanings.iter().copied().any(is);
@@ -29,8 +31,10 @@ pub fn heads(record: &Record, [batch, queries, keys]: [usize; 3], width: usize) 
         let has_axis = [heads, heads.checked_mul(batch)?].iter().any(|size| dims.contains(size));
         (heads > 1 && has_axis && width.is_multiple_of(heads)).then_some(heads)
     };
-    let told: HashSet<usize> = record.entries.iter().filter_map(of).collect();
-    told.iter().next().copied().filter(|_| told.len() == 1)
+    let of = |entry| of(entry).map(|heads| (heads, entry.name.as_str()));
+    let told: Vec<(usize, &str)> = record.entries.iter().filter_map(of).collect();
+    let (first, rest) = told.split_first()?;
+    rest.iter().all(|(heads, _)| *heads == first.0).then_some(*first)
 }
 
 /// What a file's mask wrote into scores, where a file tells it: −∞, or a number so low that it can be nothing else.

@@ -154,6 +154,7 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
         (Name::MemoryV, flags.memory_v.is_some()),
         (Name::KPast, flags.past.is_some()),
         (Name::VPast, flags.past.is_some()),
+        (Name::Sinks, false),
     ];
     for (name, _) in inputs.into_iter().filter(|(_, is_replaced)| !is_replaced) {
         matches.extend(find_input(&mut record, name)?);

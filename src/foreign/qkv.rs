@@ -169,7 +169,7 @@ fn ways(record: &Record, flags: &Settings, [queries, keys, _]: [&Entry; 3]) -> V
     if let (Some([batch, tokens, width]), Some([_, own, _]), false) =
         (dims(queries), dims(keys), packed || start == Some(Start::Heads))
     {
-        let told = hints::heads(record, [batch, tokens, own], width);
+        let told = hints::heads(record, [batch, tokens, own], width).map(|(heads, _)| heads);
         let heads = told.filter(|_| flags.heads.is_none() && flags.head_dim.is_none());
         if told.is_some() || flags.heads.is_some() || flags.head_dim.is_some() || start.is_some() {
             return vec![(QkvFormat::Bhsd, Some(Start::Projections), heads)];

@@ -55,6 +55,9 @@ const FULL_COUNTS: &[&str] = &["full_kv_num_blocks"];
 const FULL: &[&str] = &["full_kv_indices"];
 const CUSTOM: &[&str] = &["custom_mask", "packed_custom_mask"];
 
+/// The orders of axes that are tried where none is stated.
+const UNSTATED: [QkvFormat; 3] = [QkvFormat::Bhsd, QkvFormat::Bshd, QkvFormat::Thd];
+
 /// Takes what says which keys each query sees out of a file, and sets it; where other keys are stated, it is evidence.
 ///
 /// # Errors
@@ -64,8 +67,7 @@ pub fn take_selection(
     settings: &mut Settings,
 ) -> Result<(Vec<Match>, Option<Evidence>)> {
     // Where nothing says in which order axes stand, what fits the queries does.
-    let formats =
-        settings.qkv_format.map_or_else(|| vec![QkvFormat::Bhsd, QkvFormat::Bshd], |own| vec![own]);
+    let formats = settings.qkv_format.map_or_else(|| UNSTATED.to_vec(), |own| vec![own]);
     let mut refused = None;
     for format in formats {
         let Some(sizes) = Sizes::of(record, format) else { continue };

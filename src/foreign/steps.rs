@@ -101,7 +101,10 @@ pub fn name_steps(
         options.retain(|(step, reading)| !last.contains(&step.name) || is_of_x(reading));
         match options.as_slice() {
             [] => named.leave(entry, trace),
-            [(step, reading)] => named.take(entry, step, reading, &[])?,
+            [(step, reading)] => match named.twin(entry, &options)? {
+                Some(twin) => named.matches.push(twin),
+                None => named.take(entry, step, reading, &[])?,
+            },
             _ => open.push((entry, options)),
         }
     }
@@ -263,15 +266,20 @@ impl Named {
             options.iter().map(|(step, _)| step.name).collect::<HashSet<Name>>().len()
         });
         let mut unclear = Vec::new();
-        for (entry, mut options) in open {
+        for (entry, all) in open {
+            let mut options = all.clone();
             options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
             let read = options.iter().map(|(step, reading)| (reading, &step.value));
             match fitting(&entry.tensor, read)?.and_then(|at| options.get(at)) {
                 Some((step, reading)) => self.take(entry, step, reading, &options)?,
-                None => unclear.push((entry, options)),
+                None => unclear.push((entry, all)),
             }
         }
         for (entry, mut options) in unclear {
+            if let Some(twin) = self.twin(entry, &options)? {
+                self.matches.push(twin);
+                continue;
+            }
             options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
             let likeliest = options.first().map(|(step, _)| step.name);
             let same_step = options.iter().filter(|(step, _)| Some(step.name) == likeliest);
@@ -282,6 +290,22 @@ impl Named {
             }
         }
         Ok(())
+    }
+
+    /// A tensor that is a step once more, with the same numbers: what nothing is done to may have two names.
+    fn twin(&self, entry: &Entry, options: &[(&Step, AxisOrder)]) -> Result<Option<Match>> {
+        for (step, reading) in options {
+            let Some(taken) = self.record.tensor(step.name.as_str()) else { continue };
+            let own = reading.apply(&entry.tensor)?;
+            let is_same = |left: &[f64], right: &[f64]| left == right;
+            if taken.dims() == own.dims()
+                && of_pairs(taken, &own, is_same)?.into_iter().all(|same| same)
+            {
+                let twin = Match::as_it_is(step.name.as_str(), entry.in_file());
+                return Ok(Some(twin.read(tr!("the same numbers once more"))));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes a tensor as a step; `options` are those that it was chosen among.

@@ -158,7 +158,8 @@ steps! {
     WHeadNorm = "w_head_norm", "weight of the norm of every head's output", weight(&[ValueDim]).by("`lambda_init=X`")
         .stored(&["subln.weight"], 1.0);
     Sinks = "sinks", "learned scores that belong to no key, one per head",
-        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias", "softmax_offset"], 0.0);
+        weight(&[Heads]).by("`sinks`").stored(&["sinks", "attn_sink", "attention_sink", "attention_sink_bias", "softmax_offset"], 0.0)
+            .called(&[known(&["s_aux", "sink", "attn_sink", "attn_sinks", "attention_sinks", "attention_sink"])]);
     RelativeTable = "relative_bias_table", "biases of relative positions, by bucket",
         weight(&[Size::Buckets, Heads]).by(RELATIVE)
             .stored(&["relative_attention_bias.weight", "relative_position_bias.relative_position_bias_table",

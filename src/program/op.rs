@@ -191,16 +191,28 @@ impl Total {
             (op, own)
         })
     }
+
+    /// The sum, where each operation's value is given by something else.
+    ///
+    /// # Errors
+    /// If that fails, or there is nothing to add up.
+    pub fn value_by(
+        &self,
+        inputs: &[&Tensor],
+        value: impl Fn(&Op, &[&Tensor]) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let mut sum: Option<Tensor> = None;
+        for (op, own) in self.shares(inputs) {
+            let next = value(op, own)?;
+            sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
+        }
+        sum.ok_or_else(|| Misread.into())
+    }
 }
 
 impl Operation for Total {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        let mut sum: Option<Tensor> = None;
-        for (op, own) in self.shares(inputs) {
-            let next = op.operation().value(own)?;
-            sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
-        }
-        sum.ok_or_else(|| Misread.into())
+        self.value_by(inputs, |op, own| op.operation().value(own))
     }
 
     fn axes(&self, inputs: &[&[Dim]]) -> Result<Vec<Dim>, Misread> {

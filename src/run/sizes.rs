@@ -50,8 +50,12 @@ impl Sources {
     }
 
     /// The settings that are stated of parameters otherwise than those are there: what they say, if there are any, and the
-    /// first of them.
-    pub fn others_brought(&self, settings: &Settings) -> Vec<(&'static str, Option<String>, Name)> {
+    /// first of them. `reads` says whether the run under these settings reads a parameter.
+    pub fn others_brought(
+        &self,
+        settings: &Settings,
+        reads: impl Fn(Name) -> bool,
+    ) -> Vec<(&'static str, Option<String>, Name)> {
         let mut brought: Vec<(&'static Setting, String, Vec<Name>)> = Vec::new();
         let biases = || Some((Setting::named("bias")?, "true".to_owned()));
         let biases = [Name::BQ, Name::BO].map(|name| (name, biases()));
@@ -59,7 +63,10 @@ impl Sources {
         let all = biases.into_iter().chain(others);
         for (name, by) in all {
             let Some((setting, value)) = by else { continue };
-            match brought.iter_mut().find(|(other, ..)| other.key == setting.key) {
+            let is_it = |(other, own, _): &&mut (&Setting, String, _)| {
+                other.key == setting.key && *own == value
+            };
+            match brought.iter_mut().find(is_it) {
                 Some((.., names)) => names.push(name),
                 None => brought.push((setting, value, vec![name])),
             }
@@ -69,6 +76,9 @@ impl Sources {
             let stated = setting.switched(settings);
             match (there, stated) {
                 (Some(name), _) if stated == Some(false) || setting.is_left_out(settings) => {
+                    Some((setting.key, Some(value), name))
+                }
+                (Some(name), None) if setting.is_set(settings) && !reads(name) => {
                     Some((setting.key, Some(value), name))
                 }
                 (None, Some(true)) => Some((setting.key, None, *names.first()?)),

@@ -129,6 +129,10 @@ fn readings_that_fit(report: &Report) -> Vec<String> {
         fits.extend(report.read_as.as_ref().map(|config| {
             let (items, heads) = (config.sizes.batch, config.sizes.heads);
             match config.start {
+                _ if !report.is_same() => tr!(
+                    "with `seq_len=1` it is the same: X then is items of one token each, to which attention does nothing"
+                )
+                .to_owned(),
                 Start::Inputs => tr!(
                     "X is read as {items} items of one token each, to which attention does nothing; if it is the {items} tokens of one item, pass `seq_len={items}`: then it differs",
                     items

@@ -4,10 +4,11 @@ use candle_core::{DType, Tensor};
 
 use super::{Situation, after, before, none, omit, one, read, replace};
 use crate::candidate::Edits;
+use crate::readoff::kept_of_sum;
 use base::error::Result;
 use program::{
-    Along, Apart, Change, Collect, Edit, Gradient, Heads, Name, Op, Product, Rotary, Rotate,
-    Scaling, Slip, Step, Total, Weighting,
+    Along, Apart, Change, Collect, Edit, Gradient, Heads, KeepSome, Name, Op, Product, Rotary,
+    Rotate, Scaling, Slip, Step, Total, Weighting,
 };
 
 impl Situation<'_> {
@@ -37,6 +38,39 @@ pub(super) fn fed(at: Name, slip: Slip, reads: &[Name]) -> Edit {
 
 pub(super) fn drops(run: &Situation) -> bool {
     matches!(run.op(Name::Weights.gradient()), Some(Op::Weighting(Weighting::Dropout { .. })))
+}
+
+/// Dropout of other weights in the backward pass: those that the recorded gradient of the weights shows, or else that of the
+/// values.
+pub(super) fn drops_others(run: &Situation) -> Result<Vec<Edits>> {
+    let (Some(Op::Weighting(Weighting::Dropout { p })), Some(at)) =
+        (run.op(Name::Weights.gradient()), of_values(run))
+    else {
+        return none();
+    };
+    let factor = (1.0 - p).recip();
+    let d_output = Name::HeadOutputs.gradient();
+    let value = |name: Name| run.right.step(name).map(|step| &step.value);
+    let shown =
+        run.recorded.get(&Name::Weights.gradient()).map(|found| found.ne(0.0)).transpose()?;
+    let keep = match (shown, run.recorded.get(&at), value(Name::Weights), value(d_output)) {
+        (Some(keep), ..) => keep,
+        (None, Some(found), Some(weights), Some(d)) => {
+            let weights = weights.transpose(2, 3)?.contiguous()?;
+            match kept_of_sum(found, &weights, d)? {
+                Some((own, _)) => own.keep.transpose(2, 3)?.contiguous()?,
+                None => return none(),
+            }
+        }
+        _ => return none(),
+    };
+    let kept = Weighting::KeepSome(KeepSome { keep, factor });
+    let dropped = vec![Name::WeightsDropped.gradient()];
+    one([
+        Edit::new(Name::Weights.gradient(), Change::Become(kept.clone().into(), dropped)),
+        read(at, [Name::Weights, d_output]),
+        before(at, 0, kept, &[]),
+    ])
 }
 
 /// Delta as the sum of the squares of these numbers.
@@ -179,14 +213,16 @@ pub(super) fn skipped(run: &Situation) -> Result<Vec<Edits>> {
             let most = tensor.narrow(axis, at, 1)?.abs()?.max_all()?;
             Ok(most.to_dtype(DType::F64)?.to_scalar::<f64>()? == 0.0)
         };
-        let mut places = Vec::new();
+        let (mut places, mut is_written) = (Vec::new(), false);
         for at in 0..recorded.dim(axis)? {
-            if is_zero(recorded, at)? && !is_zero(&right.value, at)? {
+            if !is_zero(recorded, at)? {
+                is_written = true;
+            } else if !is_zero(&right.value, at)? {
                 places.push(at);
             }
         }
         // What is 0 throughout was never computed.
-        if !places.is_empty() && places.len() < recorded.dim(axis)? {
+        if !places.is_empty() && is_written {
             own.push((*name, after(*name, Slip::Along(axis, Along::Zero(places)), &[])));
         }
     }

@@ -1,8 +1,8 @@
 //! Mistakes of backward passes: those that people write themselves, as kernels do.
 
 use super::backward::{
-    all_tiled, deltas_of, drops, fed, of_bias, of_groups, of_softmax, of_values, one_of_group,
-    overwritten, recomputed, scaled_twice, skipped, tiled, turned, unscaled,
+    all_tiled, deltas_of, drops, drops_others, fed, of_bias, of_groups, of_softmax, of_values,
+    one_of_group, overwritten, recomputed, scaled_twice, skipped, tiled, turned, unscaled,
 };
 use super::{Mistake, Way, after, none, omit, omitted, one, read};
 use program::{Change, Edit, Kind, Name, Scaling, Slip, Weigh};
@@ -225,6 +225,12 @@ pub const ALL: &[Mistake] = &[
                     let Some(at) = of_values(run).filter(|_| drops(run)) else { return none() };
                     one([read(at, [Name::Weights, Name::HeadOutputs.gradient()])])
                 },
+            },
+            Way {
+                summary: "the backward pass drops other weights than the forward pass did: another seed or offset",
+                wrong: "keep = torch.rand_like(P) >= p  # drawn anew",
+                right: "keep = ctx.keep, or the same seed and offset",
+                edits: drops_others,
             },
         ],
         seen: &[],

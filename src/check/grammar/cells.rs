@@ -33,6 +33,41 @@ impl Cells {
         self.blocked.get(place).copied().unwrap_or_default()
     }
 
+    /// Of each tile of so many queries and keys how many cells are visible, and how many blocked: of an item, a query and a key.
+    pub fn in_tiles(
+        &self,
+        (m, n): (usize, usize),
+    ) -> impl Fn(usize, usize, usize) -> [usize; 2] + use<> {
+        let (rows, columns) = (self.queries.div_ceil(m), self.keys.div_ceil(n));
+        let mut counts = vec![[0_usize; 2]; self.items * rows * columns];
+        let place = move |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
+        for item in 0..self.items {
+            for (q, k) in (0..self.queries).flat_map(|q| (0..self.keys).map(move |k| (q, k))) {
+                counts[place(item, q, k)][usize::from(self.at(item, q, k))] += 1;
+            }
+        }
+        move |item, q, k| counts[place(item, q, k)]
+    }
+
+    /// The last tile of so many keys that a query of the same tile of queries sees, of an item and a query.
+    pub fn last_tiles(&self, size: usize) -> impl Fn(usize, usize) -> Option<usize> {
+        let counts = self.in_tiles((size, size));
+        let tiles = self.keys.div_ceil(size);
+        move |item, q| (0..tiles).rev().find(|tile| counts(item, q, tile * size)[0] > 0)
+    }
+
+    /// Whether of each query all cells are hidden that another mask shows, or none.
+    pub fn hides_whole_rows(&self, other: &Self) -> bool {
+        let rows =
+            self.blocked.chunks(self.keys.max(1)).zip(other.blocked.chunks(self.keys.max(1)));
+        let is_whole = |(own, other): (&[bool], &[bool])| {
+            let mut seen = own.iter().zip(other).filter(|(_, blocked)| !**blocked);
+            let first = seen.next().map(|(own, _)| *own);
+            seen.all(|(own, _)| Some(*own) == first)
+        };
+        rows.into_iter().all(is_whole)
+    }
+
     /// A mask's cells, if all heads share it.
     pub fn read(mask: &Tensor, scores: &[usize]) -> Result<Option<Self>> {
         let [items, _, queries, keys] = *scores else { return Ok(None) };

@@ -1,12 +1,12 @@
 //! What goes wrong with gradients in particular?
 
-use super::kernels::{BLOCKS, part_of_sum, summed};
+use super::kernels::part_of_sum;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::mistakes::siblings;
 use program::{
-    Along, Change, Collect, Edit, Gradient, Kind, Map, Masking, Name, Op, Product, Role, Scaling,
-    Slip, Step, Total,
+    Change, Collect, Edit, GateSlip, Gradient, GradientSlip, Kind, Map, Masking, Name, Op, Role,
+    Scaling, Slip, Step, Total,
 };
 
 impl Grammar<'_> {
@@ -22,15 +22,26 @@ impl Grammar<'_> {
             let told = tr!("the norm's weight, {weight}, is not used", weight);
             self.add(Kind::Omitted, cost::COMMON, step.name, Change::Read(vec![*d, *x]), told);
         }
+        if let ([d, x, gate], Op::Gradient(Gradient::Gate { map })) =
+            (&self.read(step)[..], &step.op)
+        {
+            for slip in GateSlip::ALL {
+                let other = Slip::Gradient(GradientSlip::Gate(slip, *map));
+                let change = Change::Become(other.into(), vec![*gate, *d, *x]);
+                self.add(Kind::Replaced, cost::COMMON, step.name, change, slip.told());
+            }
+        }
         if step.name == Name::Delta {
             self.other_deltas(step);
         }
         if step.op == Gradient::Sinks.into() {
             self.unweighted_sinks(step);
         }
+        self.cut_off(step);
         self.under_mask(step);
         self.carried_on(step);
         self.counted_twice(step);
+        self.scaled_each_round(step);
         self.in_each_others_place(step);
     }
 
@@ -71,11 +82,24 @@ impl Grammar<'_> {
             for (is_head, count) in [(true, width / 2), (true, width - 1), (false, width / 2)] {
                 let (part, told) = part_of_sum(step, is_head, count, (0, axis, width));
                 let whole = Change::Become(Gradient::Collect(sum.clone()).into(), outputs.to_vec());
-                let edits = vec![Edit::new(step.name, part), Edit::new(step.name, whole)];
+                let edits = vec![Edit::new(step.name, whole), Edit::new(step.name, part)];
                 self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
             }
         }
         let Op::Gradient(Gradient::Collect(own)) = &step.op else { return };
+        if let Some(d) = self.right.step(Name::Weights.gradient()) {
+            let sum = Gradient::Collect(Collect::over_last(&d.axes));
+            let told = tr!("the weights are left out: it is the sum of {d}", d = d.name);
+            let whole = Edit::new(step.name, Change::Become(sum.into(), vec![d.name]));
+            let mask = self.right.mask_of_scores().map(|mask| {
+                let zero = Masking::Fill { fill: program::Fill(0.0) };
+                Edit::new(step.name, Change::Before(0, zero.into(), vec![mask.name]))
+            });
+            for edits in mask.map(|mask| vec![whole.clone(), mask]).into_iter().chain([vec![whole]])
+            {
+                self.add_all(Kind::Omitted, cost::COMMON, edits, step.name, &told);
+            }
+        }
         let over = own.view.len().saturating_sub(2);
         let mut axes = own.view.clone();
         axes.truncate(over);
@@ -94,11 +118,29 @@ impl Grammar<'_> {
         let whole = Change::Become(Gradient::Collect(sum).into(), vec![delta.name]);
         let negated = after(Scaling::By { factor: -1.0 }, &[]);
         let edits = vec![Edit::new(step.name, negated), Edit::new(step.name, whole)];
+        let one = Edit::new(step.name, Change::Before(2, Slip::Map(Map::Exp).into(), Vec::new()));
+        let none = Scaling::By { factor: 0.0 };
+        let none = Edit::new(step.name, Change::Before(2, none.into(), Vec::new()));
+        let told = tr!(
+            "{delta} is left out: it is minus the sum of the sink's weights",
+            delta = delta.name
+        );
+        self.add_all(Kind::Omitted, cost::COMMON, vec![none, one], step.name, told);
         let told = tr!(
             "the weight that each query gives to the sink is left out: it is −Σ {delta}",
             delta = delta.name
         );
         self.add_all(Kind::Omitted, cost::COMMON, edits, step.name, told);
+    }
+
+    /// The gradient of what stands behind a cache, cut from its beginning.
+    fn cut_off(&mut self, step: &Step) {
+        let Op::Gradient(Gradient::Collect(own)) = &step.op else { return };
+        let Some((axis, first)) = own.slice.filter(|(_, first)| *first > 0) else { return };
+        let other = Gradient::Collect(Collect { slice: Some((axis, 0)), ..own.clone() });
+        let told =
+            tr!("it is cut off from the beginning, where it should be from {first} on", first);
+        self.add(Kind::Axes, cost::COMMON, step.name, Change::Replace(other.into()), told);
     }
 
     /// What is wrong in the scores' gradient and masked behind it.
@@ -110,35 +152,6 @@ impl Grammar<'_> {
             let masked = Edit::new(step.name, after(zero, &[mask]));
             let edits = vec![masked, Edit::new(step.name, sibling.change)];
             self.add_all(sibling.kind, cost::PLAIN, edits, step.name, sibling.told);
-        }
-    }
-
-    /// The sum of a tile of keys that goes on into the next.
-    fn carried_on(&mut self, step: &Step) {
-        if step.op != Gradient::Product(Product::Transposed).into() {
-            return;
-        }
-        let tokens = step.axes.shape().get(2).copied().unwrap_or_default();
-        for block in BLOCKS.into_iter().filter(|block| (2..tokens).contains(block)) {
-            let change = after(Slip::Along(2, Along::CarryOn(block)), &[]);
-            let told = tr!(
-                "the running sum of a tile of {block} tokens is not reset: it goes on into the next",
-                block
-            );
-            self.add(Kind::Omitted, cost::RARE, step.name, change, told);
-        }
-    }
-
-    /// Sums to which the first tile is added once more.
-    fn counted_twice(&mut self, step: &Step) {
-        for (input, axis, size) in summed(self.right, step) {
-            for block in BLOCKS.into_iter().filter(|block| (1..size).contains(block)) {
-                let factor = |at: usize| if at < block { 2.0 } else { 1.0 };
-                let along = Along::Each((0..size).map(factor).collect());
-                let change = Change::Before(input, Slip::Along(axis, along).into(), Vec::new());
-                let told = tr!("the first {block} of {size} products count twice", block, size);
-                self.add(Kind::Repeated, cost::RARE, step.name, change, told);
-            }
         }
     }
 

@@ -178,9 +178,14 @@ pub fn summed(right: &Trace, step: &Step) -> Vec<(usize, usize, usize)> {
         Op::Gradient(Gradient::Product(Product::Transposed)) => vec![2],
         Op::Gradient(Gradient::Product(Product::Weight { .. })) => vec![0, 1],
         Op::Gradient(Gradient::Sinks) => vec![0, 2],
-        Op::Gradient(Gradient::Collect(own)) if own.slice.is_none() => {
-            let is_kept = own.view.iter().map(|(_, size)| size).eq(&inner);
-            if is_kept { own.over.clone() } else { Vec::new() }
+        Op::Gradient(Gradient::NormWeight { .. }) if inner.len() == 4 => vec![0, 1, 2],
+        Op::Gradient(Gradient::Collect(own)) => {
+            let sizes = own.view.iter().map(|(_, size)| size).zip(&inner).enumerate();
+            let is_cut = |at: usize| own.slice.is_some_and(|(axis, _)| axis == at);
+            let mut sizes = sizes.filter(|(at, _)| !is_cut(*at));
+            let is_kept = own.view.len() == inner.len() && sizes.all(|(_, (own, all))| own == all);
+            let over = own.over.iter().copied().filter(|at| !is_cut(*at));
+            if is_kept { over.collect() } else { Vec::new() }
         }
         _ => Vec::new(),
     };
@@ -197,10 +202,14 @@ pub fn part_of_sum(
     let what = match (&step.op, axis) {
         (
             Op::Gradient(
-                Gradient::Product(Product::Weight { .. }) | Gradient::Collect(_) | Gradient::Sinks,
+                Gradient::Product(Product::Weight { .. })
+                | Gradient::Collect(_)
+                | Gradient::NormWeight { .. }
+                | Gradient::Sinks,
             ),
             0,
         ) => tr!("items"),
+        (Op::Gradient(Gradient::NormWeight { .. } | Gradient::Collect(_)), 1) => tr!("heads"),
         (Op::Gradient(Gradient::Sinks), _) => tr!("queries"),
         (Op::Gradient(Gradient::Product(Product::Weight { .. })), _) => tr!("tokens"),
         _ => tr!("products"),
@@ -208,7 +217,16 @@ pub fn part_of_sum(
     let (which, left_out) =
         if is_head { (tr!("first"), count..size) } else { (tr!("last"), 0..size - count) };
     let zeros = Slip::Along(axis, Along::Zero(left_out.collect()));
-    let told =
-        tr!("only the {which} {count} of {size} {what} are added up", which, count, size, what);
+    let told = match count {
+        1 => tr!(
+            "the {which} of {size} {what} counts alone: they are not added up",
+            which,
+            size,
+            what
+        ),
+        _ => {
+            tr!("only the {which} {count} of {size} {what} are added up", which, count, size, what)
+        }
+    };
     (Change::Before(input, zeros.into(), Vec::new()), told)
 }

@@ -33,14 +33,7 @@ impl Grammar<'_> {
         let Some(scores) = self.right.read_by(at).first().copied() else { return };
         let fill = masked.and_then(|step| step.op.operation().facts().fill);
         let fill = fill.unwrap_or(f64::NEG_INFINITY);
-        let shape = scores.axes.shape();
-        let mask = self.right.mask_of_scores().map(|mask| mask.value.clone());
-        let mask = mask.map_or_else(
-            || Ok(Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu)?),
-            Ok::<Tensor, base::error::Error>,
-        );
-        let cells = mask.and_then(|mask| Cells::read(&mask, &shape)).ok().flatten();
-        let Some(own) = cells else { return };
+        let Some(own) = self.own_mask() else { return };
         for (cells, told, cost) in others(self, &own) {
             if cells.blocked == own.blocked {
                 continue;
@@ -54,6 +47,15 @@ impl Grammar<'_> {
             };
             self.add(Kind::Mask, cost, at.name, change, told);
         }
+    }
+
+    /// The cells that the run's mask blocks, if all heads share it; none where it has no mask.
+    pub(super) fn own_mask(&self) -> Option<Cells> {
+        let at = self.right.step(Name::MaskedScores).or_else(|| self.right.step(Name::Weights))?;
+        let shape = self.right.read_by(at).first()?.axes.shape();
+        let none = Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu);
+        let mask = self.right.mask_of_scores().map_or(none, |mask| Ok(mask.value.clone()));
+        Cells::read(&mask.ok()?, &shape).ok()?
     }
 
     /// One part of a mask of several, or all but one.

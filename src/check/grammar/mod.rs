@@ -9,6 +9,7 @@ mod axes;
 mod bits;
 mod cells;
 mod delta;
+mod gradient_tiles;
 mod gradients;
 mod inputs;
 pub mod kernels;
@@ -53,6 +54,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.of_inputs();
     grammar.of_parts();
     grammar.of_delta();
+    grammar.left_out_tiles();
     grammar.twins();
     grammar.found
 }

@@ -107,7 +107,7 @@ pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
         }
         Range::Whole(least, most) => {
             let near = (-4..=4).map(|by| knob.value + f64::from(by));
-            all.extend(near.chain([knob.value / 2.0, knob.value * 2.0]));
+            all.extend(near.chain([0.0, knob.value / 2.0, knob.value * 2.0]));
             all.retain(|value| *value >= least as f64 && *value <= most as f64);
         }
     }

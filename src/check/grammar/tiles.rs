@@ -15,9 +15,7 @@ impl Grammar<'_> {
     /// What loops over tiles may see in place of what a mask lets them see.
     pub(super) fn tiles(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
         let is_large = own.queries * own.keys > MANY_CELLS;
-        let longest = own.queries.max(own.keys);
-        let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
-        let sizes: Vec<usize> = sizes.filter(|size| !is_large || *size >= 16).collect();
+        let sizes = sizes(own);
         let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
         let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
         // Of tiles that leave out the same, square ones are told.
@@ -37,38 +35,31 @@ impl Grammar<'_> {
     }
 
     pub(super) fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
-        let (rows, columns) = (own.queries.div_ceil(m), own.keys.div_ceil(n));
-        let mut counts = vec![[0_usize; 2]; own.items * rows * columns];
-        let place = |item: usize, q: usize, k: usize| (item * rows + q / m) * columns + k / n;
-        for item in 0..own.items {
-            for (q, k) in (0..own.queries).flat_map(|q| (0..own.keys).map(move |k| (q, k))) {
-                counts[place(item, q, k)][usize::from(own.at(item, q, k))] += 1;
-            }
-        }
+        let counts = own.in_tiles((m, n));
         add(
-            &|b, q, k| counts[place(b, q, k)][0] == 0,
+            &|b, q, k| counts(b, q, k)[0] == 0,
             tr!("the mask is left out within tiles that it does not block whole"),
         );
         add(
-            &|b, q, k| counts[place(b, q, k)][1] > 0,
+            &|b, q, k| counts(b, q, k)[1] > 0,
             tr!("tiles of which the mask blocks a part are skipped"),
         );
         add(
-            &|b, q, k| own.at(b, q, k) && counts[place(b, q, k)][0] > 0,
+            &|b, q, k| own.at(b, q, k) && counts(b, q, k)[0] > 0,
             tr!(
                 "tiles that the mask blocks whole, those of later keys, are not skipped, and not masked"
             ),
         );
         if own.queries == own.keys {
             add(
-                &|b, q, k| own.at(b, k, q) || counts[place(b, q, k)][0] == 0,
+                &|b, q, k| own.at(b, k, q) || counts(b, q, k)[0] == 0,
                 tr!("the mask is transposed within tiles that it does not block whole"),
             );
         }
         add(
             &|b, q, k| {
                 let is_seen = k > 0 && !own.at(b, q, k - 1);
-                own.at(b, q, k) && !is_seen || counts[place(b, q, k)][0] == 0
+                own.at(b, q, k) && !is_seen || counts(b, q, k)[0] == 0
             },
             tr!("one key more is visible within tiles that the mask does not block whole"),
         );
@@ -128,6 +119,14 @@ impl Grammar<'_> {
         });
         mask(Name::CausalMask).map(|causal| (causal.first, window))
     }
+}
+
+/// The sizes that tiles of a mask may have.
+pub fn sizes(own: &Cells) -> Vec<usize> {
+    let is_large = own.queries * own.keys > MANY_CELLS;
+    let longest = own.queries.max(own.keys);
+    let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
+    sizes.filter(|size| !is_large || *size >= 16).collect()
 }
 
 /// Takes which cells are blocked, and what is said of it.

@@ -31,11 +31,29 @@ const KIN: &[&[Name]] = &[
     &[Name::Q, Name::K, Name::V, Name::Output],
 ];
 
+/// Steps and parameters whose gradients code makes in one function.
+const OF_GRADIENTS: &[&[Name]] = &[
+    &[Name::WQ, Name::WK, Name::WV],
+    &[Name::WQ, Name::WK],
+    &[Name::BQ, Name::BK, Name::BV],
+    &[Name::WQNorm, Name::WKNorm],
+    &[Name::BiasK, Name::BiasV],
+    &[Name::KRot, Name::VHeads],
+];
+
+/// Those steps, and their gradients and the others.
+fn all_kin() -> Vec<Vec<Name>> {
+    let gradients = |kin: &&[Name]| kin.iter().map(|name| name.gradient()).collect();
+    let of_gradients = KIN.iter().chain(OF_GRADIENTS).map(gradients);
+    KIN.iter().map(|kin| kin.to_vec()).chain(of_gradients).collect()
+}
+
 impl Grammar<'_> {
     pub(super) fn twins(&mut self) {
+        let all_kin = all_kin();
         let at_one = self.found.iter().filter_map(|made| {
             let at = made.edits.first()?.at;
-            let is_kin = KIN.iter().any(|kin| kin.contains(&at));
+            let is_kin = all_kin.iter().any(|kin| kin.contains(&at));
             let is_at = is_kin && made.edits.iter().all(|edit| edit.at == at);
             is_at.then(|| (at, words(made, at), made))
         });
@@ -45,8 +63,8 @@ impl Grammar<'_> {
             alike.entry((*at, made.kind.name(), told)).or_insert(made);
         }
         let mut all = Vec::new();
-        for kin in KIN {
-            let [first, others @ ..] = kin else { continue };
+        for kin in &all_kin {
+            let [first, others @ ..] = kin.as_slice() else { continue };
             for (_, told, made) in at_one.iter().filter(|(at, ..)| at == first) {
                 let twin = |name: &Name| alike.get(&(*name, made.kind.name(), told));
                 let Some(twins) = others.iter().map(twin).collect::<Option<Vec<_>>>() else {
@@ -100,7 +118,8 @@ fn words(made: &Candidate, at: Name) -> String {
     let told = made.summary.strip_prefix(at.as_str()).unwrap_or(&made.summary);
     let told = told.strip_prefix(": ").unwrap_or(told);
     let mut words = told.to_owned();
-    if let Some(letter) = at.as_str().chars().next() {
+    let of_stream = at.as_str().split('_').find(|part| ["q", "k", "v"].contains(part));
+    if let Some(letter) = of_stream.unwrap_or(at.as_str()).chars().next() {
         for place in [
             "heads",
             "norm",

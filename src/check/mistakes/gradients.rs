@@ -17,7 +17,14 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
         }
         Gradient::Norm(norm) => {
             let slip = |slip: NormSlip| other(GradientSlip::Norm(slip, norm.clone()), slip.told());
-            NormSlip::ALL.into_iter().map(slip).collect()
+            let slips = NormSlip::ALL.into_iter().filter(|own| own.differs(norm)).map(slip);
+            // Gemma's weights are 1 + w.
+            let unshifted = (norm.offset != 0.0).then(|| {
+                let told = tr!("the norm's weight is w where 1 + w was meant");
+                let plain = Gradient::Norm(Norm { offset: 0.0, ..norm.clone() });
+                Sibling::new(plain, Kind::Replaced, told)
+            });
+            slips.chain(unshifted).collect()
         }
         Gradient::NormWeight { norm, axes } => {
             // Raised to 0, the root is 1.

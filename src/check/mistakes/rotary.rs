@@ -147,7 +147,7 @@ fn turned_otherwise(own: &Rotate) -> Vec<Sibling> {
     } else {
         "the last features are turned, not the first"
     };
-    let rows: [Other<Turn>; 8] = [
+    let rows: [Other<Turn>; 9] = [
         ("the rotation goes the other way: the sine has the wrong sign", |turn| {
             turn.right.is_backwards ^= true;
         }),
@@ -157,6 +157,10 @@ fn turned_otherwise(own: &Rotate) -> Vec<Sibling> {
         }),
         ("the two pairings are mixed: partners are those of the other one", |turn| {
             turn.right.pairing = other(turn.right.pairing);
+        }),
+        ("the other pairs are turned", |turn| {
+            turn.right.pairing = other(turn.right.pairing);
+            turn.angles = turn.right.pairing;
         }),
         ("the other pairs are turned, and the other way", |turn| {
             turn.right.is_backwards ^= true;

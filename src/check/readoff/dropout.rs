@@ -108,7 +108,9 @@ fn dropout(at: Name, kept: KeepSome, (left, all): (usize, usize), is_before: boo
         );
         (Change::After(op, Vec::new()), told)
     };
-    Candidate::new(Kind::Random, cost::RARE, vec![Edit::new(at, change)], told)
+    // Dropout that does not scale is left out by a loop sooner.
+    let cost = if factor > 1.0 { cost::RARE } else { cost::ODD + 1 };
+    Candidate::new(Kind::Random, cost, vec![Edit::new(at, change)], told)
 }
 
 /// So many keys of a row are tried in all ways to leave some of them out.
@@ -128,6 +130,19 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
         return Ok(None);
     };
     let Some(&[weights, values]) = scope.inputs(step).as_deref() else { return Ok(None) };
+    Ok(kept_of_sum(found, weights, values)?.map(|(kept, share)| dropout(at, kept, share, true)))
+}
+
+/// Of weights (batch, head, row, place) those with which the weighted sum of values (batch, head, place, `head_dim`) is what was
+/// found, and how many of how many are left out; nothing where there are too many places to try, or none is left out.
+///
+/// # Errors
+/// If candle fails.
+pub fn kept_of_sum(
+    found: &Tensor,
+    weights: &Tensor,
+    values: &Tensor,
+) -> Result<Option<(KeepSome, (usize, usize))>> {
     let (keys, width) = (weights.dim(3)?, values.dim(3)?);
     let rows_of_head = weights.dim(2)?;
     if keys > MOST_KEYS
@@ -163,7 +178,7 @@ pub fn before_sum(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
     if left == 0 || left == all || has_empty_slice(&keep, weights)? {
         return Ok(None);
     }
-    Ok(Some(dropout(at, KeepSome { keep, factor }, (left, all), true)))
+    Ok(Some((KeepSome { keep, factor }, (left, all))))
 }
 
 /// A row of a weighted sum.

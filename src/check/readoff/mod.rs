@@ -9,6 +9,8 @@ mod positions;
 mod rows;
 mod slopes;
 
+pub use dropout::kept_of_sum;
+
 use super::candidate::Candidate;
 use super::scope::Scope;
 use base::error::Result;

@@ -63,7 +63,7 @@ pub use fill::Fill;
 pub use frequencies::Frequencies;
 pub use functions::{Map, Weigh};
 pub use gradient::Gradient;
-pub use gradient_slips::{CapSlip, GradientSlip, NormSlip, SoftmaxSlip};
+pub use gradient_slips::{CapSlip, GateSlip, GradientSlip, NormSlip, SoftmaxSlip};
 pub use heads::{Heads, Rearrange};
 pub use linear::Linear;
 pub use mask::Masking;
