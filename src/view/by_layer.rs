@@ -100,10 +100,8 @@ fn table(found: &ByLayer) -> Table {
         });
         row.push(number(seen.last().and_then(|line| line.error)));
         if let Some(line) = most.filter(|line| !is_rounding(line)) {
-            let word = match line.is_wrong {
-                true => tr!("{part}, wrong", part = name_of(line)),
-                false => name_of(line),
-            };
+            let name = name_of(line);
+            let word = if line.is_wrong { tr!("{part}, wrong", part = name) } else { name };
             row.push(Text::toned(word, if line.is_wrong { Tone::Bad } else { Tone::Plain }));
             row.push(Text { is_spare: true, ..line.how.told().into() });
         }
