@@ -120,16 +120,17 @@ pub mod file {
 /// Other people's files: what their tensors are called, and what the configs of their models say.
 pub mod foreign {
     #[doc(inline)]
-    pub use ::foreign::{Known, Match, NameMap, known, with_model};
+    pub use ::foreign::{Known, Match, ModelPart, NameMap, known, with_model};
 }
 
 /// Comparing a recorded run with what its inputs make, and explaining what differs.
 pub mod check {
     #[doc(inline)]
     pub use ::check::{
-        Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding, NonFinite,
-        Number, OneSided, PaddedRows, Pairs, PerStep, Place, Report, Status, StepReport, Tolerance,
-        Tolerances, Verdict, check, checked, compared, diff, reports_json,
+        ByLayer, Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding,
+        How, Line, Named, NonFinite, Number, OneSided, PaddedRows, Pairs, PerStep, Place, Report,
+        Status, StepReport, Tolerance, Tolerances, Verdict, by_layer, check, checked, compared,
+        diff, reports_json,
     };
 
     /// The known mistakes, by their names.
@@ -144,8 +145,8 @@ pub mod view {
     #[doc(inline)]
     pub use ::view::{
         Asked, Block, Grid, Head, Palette, Sides, Style, Table, Tables, Text, Tone, View, bug_list,
-        bug_page, checked_html, compared_html, explanation, explanation_json, latex, markdown,
-        model_list, report_page, shapes_json, shapes_page, step_json, step_page, trace_html,
-        trace_page, write_text,
+        bug_page, by_layer_page, checked_html, compared_html, explanation, explanation_json, latex,
+        markdown, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
+        trace_html, trace_page, write_text,
     };
 }

@@ -126,12 +126,16 @@ fn every_other_command_is_understood() {
     assert!(count >= 10, "only {count} commands");
 }
 
-/// The folders of the fixtures that a page's commands name.
+/// The folders of the fixtures that a page's commands name, or in which the named files are.
 fn fixtures(text: &str) -> HashSet<PathBuf> {
     let commands = text.lines().filter(|line| line.starts_with("$ "));
     let named =
         commands.flat_map(str::split_whitespace).filter(|word| word.starts_with("fixtures/"));
-    named.filter_map(|file| Path::new(file).parent()).map(Path::to_path_buf).collect()
+    let folder = |path: &Path| {
+        let is_folder = root().join(path).is_dir();
+        if is_folder { Some(path.to_owned()) } else { path.parent().map(Path::to_path_buf) }
+    };
+    named.filter_map(|path| folder(Path::new(path))).collect()
 }
 
 /// Copies the files of a folder.

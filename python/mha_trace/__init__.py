@@ -10,6 +10,7 @@ from __future__ import annotations
 from ._binary import Error, find_binary
 from ._call import Call
 from ._commands import check, diff, trace
+from ._compare import ByLayer, compare, first_wrong
 from ._function import record_function
 from ._goldens import assert_same
 from ._gradients import check_gradients
@@ -21,6 +22,7 @@ from ._steps import Steps
 from ._sweep_report import KernelCase, KernelReport, Mistake
 
 __all__ = [
+    "ByLayer",
     "Call",
     "Error",
     "Finding",
@@ -35,8 +37,10 @@ __all__ = [
     "check",
     "check_gradients",
     "check_kernel",
+    "compare",
     "diff",
     "find_binary",
+    "first_wrong",
     "record",
     "record_function",
     "trace",

@@ -137,27 +137,27 @@ class Capture:
         import torch.nn.functional as functional
 
         model = self.modules[""]
-        _replace(model, "forward", self._watch_model(model.forward), undo)
+        replaced(model, "forward", self._watch_model(model.forward), undo)
         if hasattr(model, "generate"):
-            _replace(model, "generate", self._watch_generate(model.generate), undo)
+            replaced(model, "generate", self._watch_generate(model.generate), undo)
         for path, module in watched.items():
-            _replace(module, "forward", self._watch(path, module), undo)
+            replaced(module, "forward", self._watch(path, module), undo)
             for name in BIASES:
                 if hasattr(module, name):
-                    _replace(module, name, self._watch_biases(getattr(module, name)), undo)
+                    replaced(module, name, self._watch_biases(getattr(module, name)), undo)
         for module in rotary:
-            _replace(module, "forward", self._watch_positions(module), undo)
+            replaced(module, "forward", self._watch_positions(module), undo)
         for name, read in (("scaled_dot_product_attention", sdpa_call), ("multi_head_attention_forward", joined_call)):
-            _replace(functional, name, self._watch_function(name, getattr(functional, name), read), undo)
+            replaced(functional, name, self._watch_function(name, getattr(functional, name), read), undo)
         interface = _interface()
         if interface is not None:
-            _replace(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
+            replaced(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
             return
         # Before transformers 5 every file of models has the eager function that its layers call.
         for home in {type(module).__module__ for module in watched.values()}:
             eager = getattr(sys.modules[home], "eager_attention_forward", None)
             if eager is not None:
-                _replace(sys.modules[home], "eager_attention_forward", self._watch_attention("eager", eager), undo)
+                replaced(sys.modules[home], "eager_attention_forward", self._watch_attention("eager", eager), undo)
 
     def _watch(self, path: str, module: Any) -> Callable[..., Any]:
         original, role, is_block = module.forward, self.roles.get(id(module)), path in self.blocks
@@ -165,7 +165,7 @@ class Capture:
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if _in_backward():  # recomputed by checkpointing, and seen already
+            if is_in_backward():  # recomputed by checkpointing, and seen already
                 return original(*args, **kwargs)
             self.has_run = True
             if self.has_backward and takes_inputs:
@@ -244,7 +244,7 @@ class Capture:
         @functools.wraps(function)
         def attend(module: Any, *inputs: Any, **more: Any) -> Any:
             frame = self._frame_of(module)
-            if frame is None or _in_backward():
+            if frame is None or is_in_backward():
                 return function(module, *inputs, **more)
             if self.has_backward:
                 inputs, more = own_tensors(inputs, more, each=True)
@@ -266,7 +266,7 @@ class Capture:
         def attend(*args: Any, **kwargs: Any) -> Any:
             frame = self._frame_of(None)
             is_seen = frame is None or self._local.is_inside or isinstance_named(frame.module, "MultiheadAttention")
-            if frame is None or is_seen or _in_backward():
+            if frame is None or is_seen or is_in_backward():
                 return original(*args, **kwargs)
             if self.has_backward:
                 args, kwargs = own_tensors(args, kwargs, each=read is sdpa_call)
@@ -402,11 +402,11 @@ def _borrows(frame: Frame) -> bool:
     return any(role == "k" for _, _, role in roles(frame.path, frame.module))
 
 
-def _replace(home: Any, name: str, value: Any, undo: ExitStack) -> None:
+def replaced(home: Any, name: str, value: Any, undo: ExitStack) -> None:
     """Sets an attribute, and lets ``undo`` put back what was there, or nothing."""
-    had = vars(home).get(name, _replace)
+    had = vars(home).get(name, replaced)
     setattr(home, name, value)
-    if had is _replace:
+    if had is replaced:
         undo.callback(delattr, home, name)
     else:
         undo.callback(setattr, home, name, had)
@@ -440,7 +440,8 @@ def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return found
 
 
-def _in_backward() -> bool:
+def is_in_backward() -> bool:
+    """Whether a backward pass runs, in which checkpointing computes layers again."""
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)

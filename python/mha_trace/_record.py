@@ -12,6 +12,7 @@ from typing import Any
 from ._binary import Error
 from ._capture import Capture
 from ._parameters import Parameters
+from ._parts import Parts
 from ._roles import alike, blocks, is_called, layer_of, numbers, roles
 from ._run import Run
 
@@ -21,7 +22,8 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     outputs of the attention function. With ``backward``, their gradients are kept too while ``loss.backward()`` runs.
 
     ``layers`` (or ``layer``) chooses layers by number, one or several; ``prefix`` chooses modules by the start of their
-    path. Without either, all attention is recorded. If the attention modules are not called attention, ``attention``
+    path. Without either, or with ``layers="all"``, all attention is recorded. With ``everything``, what lies between
+    attentions is kept, too: what embeddings, norms, MLPs and layers get and give, and the logits. If the attention modules are not called attention, ``attention``
     gives their class or the end of their path. Only what is asked for is kept, as copies on the CPU. The numbers, mode,
     gradients and hooks of the model do not change.
 
@@ -37,20 +39,21 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     def __init__(
         self,
         model: Any,
-        layers: int | Iterable[int] | None = None,
+        layers: int | Iterable[int] | str | None = None,
         *,
         layer: int | None = None,
         prefix: str = "",
         attention: str = "",
         backward: bool = False,
+        everything: bool = False,
         **others: Any,
     ) -> None:
         if not hasattr(model, "named_modules"):
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         for name in others:
             raise Error(
-                f"error: record has no setting {name}: it takes layers, prefix, attention and backward, and keeps all "
-                "heads and items\n"
+                f"error: record has no setting {name}: it takes layers, prefix, attention, backward and everything, and "
+                "keeps all heads and items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
         if not isinstance(prefix, str):
@@ -71,6 +74,8 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         found = {id(part): role for path in around for _, part, role in roles(path, asked[path])}
         self._capture = Capture(self._modules, around, found, Parameters(model), bool(backward))
         self._watched = {path: module for path, module in asked.items() if id(module) in found or not _is_plain(module)}
+        parts = {path: module for path, module in self._modules.items() if path == "" or path in asked}
+        self._parts = Parts(parts, around) if everything else None
 
     def _check(self) -> None:
         """Refuses what cannot be recorded."""
@@ -111,11 +116,13 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         rotary = [module for module in self._modules.values() if re.search("Rotary", type(module).__name__)]
         try:
             self._capture.start(undo, self._watched, rotary)
+            if self._parts is not None:
+                self._parts.start(undo)
         except BaseException:
             undo.close()
             raise
         self._undo = undo
-        return Run(self._capture.calls, self._nothing, left_out=self._capture.left_out)
+        return Run(self._capture.calls, self._nothing, left_out=self._capture.left_out, parts=self._parts)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -155,7 +162,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
 
 def _numbers(name: str, value: Any) -> list[int]:
     """The layers that an argument picks."""
-    if value is None:
+    if value is None or value == "all":
         return []
     several = hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
     found = list(value) if several else [value]

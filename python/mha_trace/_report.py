@@ -79,12 +79,12 @@ class Report:
     @property
     def findings(self) -> list[Finding]:
         """What explains the differences, of one file after the other; empty where nothing does."""
-        return [_finding(file["path"], found) for file in self.files for found in file["diagnosis"]]
+        return [found_in(file["path"], found) for file in self.files for found in file["diagnosis"]]
 
     @property
     def clues(self) -> list[Finding]:
         """What can be said of the differences that nothing explains, of one file after the other."""
-        return [_finding(file["path"], clue) for file in self.files for clue in file.get("clues") or ()]
+        return [found_in(file["path"], clue) for file in self.files for clue in file.get("clues") or ()]
 
     @property
     def first_divergence(self) -> str | None:
@@ -102,7 +102,7 @@ class Report:
             parts.append(f"<p><b>{escape(file['path'])}: {escape(file['verdict'])}</b></p>")
             parts.append(_table([_step(file["path"], step) for step in file["steps"]]))
             for found in file["diagnosis"]:
-                one = _finding(file["path"], found)
+                one = found_in(file["path"], found)
                 name = f"known mistake <b>{escape(one.id or '')}</b>: " if one.is_known else ""
                 others = [f"<br>or, with the same numbers here, {escape(': '.join(other))}" for other in one.also]
                 parts.append(f"<p>{name}{escape(one.summary)}, at {escape(one.step or '')}{''.join(others)}</p>")
@@ -156,6 +156,7 @@ def _step(file: str, step: dict[str, Any]) -> Step:
     )
 
 
-def _finding(file: str, found: dict[str, Any]) -> Finding:
+def found_in(file: str, found: dict[str, Any]) -> Finding:
+    """A finding of a file's report."""
     also = tuple(zip(found.get("also", ()), found.get("also_summaries", ())))
     return Finding(file, found["summary"], found.get("step"), found.get("id"), found.get("kind"), also)

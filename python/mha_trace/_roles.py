@@ -43,6 +43,8 @@ ROLES = {
     "head_outputs": ("hook_z",),
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+# What norms of queries, keys and values are called.
+NORMED_ROLES = tuple(name for role in NORMED for name in ROLES[role])
 # One projection makes queries, keys and values: what it gives is no step, and tells where heads stand in it.
 PACKED = "packed"
 # The methods of modules that make biases of their scores, (batch · head, query, key).
@@ -96,13 +98,13 @@ def alike(modules: dict[str, Any]) -> list[str]:
     """The innermost modules that have the projections of an attention, and neither are called one nor hold one."""
     found = []
     named = [path for path, module in modules.items() if is_attention(module)]
-    others = {path: module for path, module in modules.items() if not any(_is_in(one, path) for one in named)}
+    others = {path: module for path, module in modules.items() if not any(is_in(one, path) for one in named)}
     for path, module in others.items():
         names = {role: name for name, _, role in roles("", module)}
         has_all = {"q", "k", "v", "output"} <= names.keys() or names.get(PACKED, "in_proj") != "in_proj"
         if has_all and "output" in names and not is_attention(module):
             found.append(path)
-    return [path for path in found if not any(_is_in(other, path) for other in found if other != path)]
+    return [path for path in found if not any(is_in(other, path) for other in found if other != path)]
 
 
 def blocks(modules: dict[str, Any], named: str = "") -> dict[str, str]:
@@ -113,11 +115,11 @@ def blocks(modules: dict[str, Any], named: str = "") -> dict[str, str]:
     if it makes the queries: a norm may stand before it.
     """
     paths = [path for path, module in modules.items() if is_attention(module) or is_called(path, module, named)]
-    inside = {path: [other for other in paths if other != path and _is_in(other, path)] for path in paths}
+    inside = {path: [other for other in paths if other != path and is_in(other, path)] for path in paths}
     found = {}
     for path in (path for path in paths if not inside[path]):
         around = path
-        for parent in (parent for parent in reversed(paths) if _is_in(path, parent) and parent != path):
+        for parent in (parent for parent in reversed(paths) if is_in(path, parent) and parent != path):
             if has_output(modules[around]) or len([one for one in inside[parent] if not inside[one]]) > 1:
                 break
             around = parent
@@ -132,8 +134,14 @@ def has_output(module: Any) -> bool:
     return isinstance_named(module, "MultiheadAttention") or any(role == "output" for _, _, role in roles("", module))
 
 
-def _is_in(path: str, around: str) -> bool:
+def is_in(path: str, around: str) -> bool:
+    """Whether a module stands in the one at a path."""
     return around == "" or path.startswith(around + ".")
+
+
+def is_list(path: str) -> bool:
+    """Whether a module is one of a list, as the layers of a model are."""
+    return path.rpartition(".")[2].isdigit()
 
 
 def config_of(ancestors: list[Any]) -> dict[str, Any] | None:

@@ -35,11 +35,14 @@ class Run:
         nothing: Callable[[], str] | None = None,
         result: Any = None,
         left_out: dict[str, str] | None = None,
+        parts: Any = None,
     ) -> None:
         self.calls = calls
         # Modules called attention whose layers are of another kind by the model's config.
         self.left_out = {} if left_out is None else left_out
         self.result = result
+        # What lies between the attentions, where that was recorded.
+        self.parts = parts
         self._nothing = nothing
 
     def __len__(self) -> int:
@@ -69,13 +72,19 @@ class Run:
         return Run(chosen, lambda: "error: no recorded call is so; recorded: " + ", ".join(c.name for c in self.calls))
 
     def save(self, path: Any) -> list[Path]:
-        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each.
+        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each. What lies between
+        the attentions of a model is in ``parts.safetensors``, a file for each forward pass.
 
         ``mha-trace check`` takes the file or the folder without flags.
         """
         self._refuse_nothing()
         target = Path(path)
         if target.suffix == ".safetensors":
+            if self.parts is not None:
+                raise Error(
+                    f"error: a whole model was recorded, and a file holds one call: {target}\n"
+                    f"help: give a folder: {target.with_suffix('')}"
+                )
             if len(self.calls) > 1:
                 raise Error(
                     f"error: {len(self.calls)} calls were recorded, and a file holds one: {target}\n"
@@ -92,7 +101,7 @@ class Run:
         paths = [target / f"{call.name}.safetensors" for call in self.calls]
         for call, path in zip(self.calls, paths):
             call.save(path)
-        return paths
+        return paths + (self.parts.save(target) if self.parts is not None else [])
 
     def check(self, **settings: Any) -> Report:
         """Recomputes every call and compares step by step: the whole layer where the model's config says what it is,

@@ -19,13 +19,14 @@ PAGES = {
     "README.zh-CN.md": (0, 1),
     "docs/checking.md": (0, 1),
     "docs/kernels.md": (0, 1),
-    "docs/python.md": (3, 4),
+    "docs/python.md": (3, 5),
 }
 MODULES = sorted(
     name for _, name, _ in pkgutil.iter_modules(mha_trace.__path__, "mha_trace.") if not name.endswith("__main__")
 )
 # Their examples are of PyTorch.
 OF_TORCH = (
+    "mha_trace._compare",
     "mha_trace._record",
     "mha_trace._function",
     "mha_trace._gradients",

@@ -96,7 +96,8 @@ fn skips_attention(diagnosis: &Diagnosis) -> bool {
     diagnosis.findings.iter().any(|found| of_values.contains(&found.instead))
 }
 
-fn checked_whole(
+/// The same of a record that has been read, or put together.
+pub(super) fn checked_whole(
     path: &Path,
     mut record: Record,
     flags: &Settings,

@@ -7,6 +7,7 @@ mod agreement;
 mod apart;
 mod best_reading;
 mod bias_claim;
+mod by_layer;
 mod candidate;
 pub mod catalogue;
 mod cells;
@@ -59,6 +60,7 @@ mod tolerance;
 mod trend;
 mod written;
 
+pub use by_layer::{ByLayer, How, Line, Named, by_layer};
 pub use check::{Checked, check, checked};
 pub use compare::Comparison;
 pub use diff::{Compared, OneSided, compared, diff};

@@ -117,6 +117,9 @@ pub struct DiffArgs {
     /// The recorded file to compare it with
     #[arg(value_name = "B")]
     pub right: PathBuf,
+    /// Compare two recordings of a whole model, A the reference, B the port: which layer goes wrong first, and why
+    #[arg(long, conflicts_with_all = ["map", "ignore_missing", "output"])]
+    pub by_layer: bool,
     #[command(flatten)]
     pub names: NameArgs,
     /// Ignore steps that only one file has (they are still listed)

@@ -14,9 +14,9 @@ use foreign::{Match, NameMap};
 use program::{Program, Trace};
 use view::walk::{Route, walk};
 use view::{
-    Sides, Tables, View, bug_list, bug_page, checked_html, compared_html, explanation,
-    explanation_json, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
-    tour_page, trace_page,
+    Sides, Tables, View, bug_list, bug_page, by_layer_page, checked_html, compared_html,
+    explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
+    step_page, tour_page, trace_page,
 };
 
 use super::args::{
@@ -370,6 +370,9 @@ fn recorded_at(path: &Path) -> Result<Vec<PathBuf>> {
 
 /// Compares two recorded files.
 pub fn diff(args: &DiffArgs) -> Result<Outcome> {
+    if args.by_layer {
+        return by_layer(args);
+    }
     let one_sided = if args.ignore_missing { OneSided::LeftOut } else { OneSided::Differ };
     let (map, tolerances) = (args.names.map(), args.tolerances.tolerances());
     let read = [&args.left, &args.right].map(|place| split_path(place).0);
@@ -385,6 +388,21 @@ pub fn diff(args: &DiffArgs) -> Result<Outcome> {
     let reports = [report];
     show_reports(&reports, of_compared(), args.quiet, &args.report)?;
     Ok(outcome(&reports))
+}
+
+/// Compares two recordings of a whole model, part by part.
+fn by_layer(args: &DiffArgs) -> Result<Outcome> {
+    let left = quoted_path(&args.left);
+    let progress = Progress::of(tr!("comparing {left} part by part", left));
+    let found = check::by_layer(&args.left, &args.right, &args.tolerances.tolerances());
+    drop(progress);
+    let found = found?;
+    let tables = if args.quiet { Tables::Hidden } else { Tables::Shown };
+    match args.report.format {
+        Format::Table => args.report.print(by_layer_page(&found, of_checked(), tables))?,
+        Format::Json => print_json(&found.json())?,
+    }
+    Ok(if found.is_same() { Outcome::Same } else { Outcome::Different })
 }
 
 fn show_reports(reports: &[Report], sides: Sides, quiet: bool, args: &ReportArgs) -> Result<()> {

@@ -111,6 +111,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("fail_on_noise", "--fail-on-noise"),
     ("ignore_padding", "--ignore-padding"),
     ("ignore_gradients", "--ignore-gradients"),
+    ("by_layer", "--by-layer"),
     ("ignore_missing", "--ignore-missing"),
     ("flash_tolerance", "--flash-tolerance"),
     // Of fuzz.

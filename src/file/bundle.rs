@@ -68,6 +68,11 @@ pub(super) trait Tensors {
     /// Reads a tensor.
     fn read(&self, at: usize) -> Result<Tensor>;
 
+    /// Reads `count` numbers of a tensor, row-major, from the one at `first` on, as a flat tensor.
+    fn read_some(&self, at: usize, first: usize, count: usize) -> Result<Tensor> {
+        Ok(self.read(at)?.flatten_all()?.narrow(0, first, count)?)
+    }
+
     /// Where the numbers of a tensor stand, if they are of f32 and stand in a file as they are.
     fn in_file(&self, _at: usize) -> Option<InFile> {
         None
@@ -104,6 +109,11 @@ impl Tensors for Shards {
     fn read(&self, at: usize) -> Result<Tensor> {
         let (shard, at) = self.places[at];
         self.bundles[shard].tensor_at(at)
+    }
+
+    fn read_some(&self, at: usize, first: usize, count: usize) -> Result<Tensor> {
+        let (shard, at) = self.places[at];
+        self.bundles[shard].tensors.read_some(at, first, count)
     }
 
     fn in_file(&self, at: usize) -> Option<InFile> {
@@ -193,6 +203,17 @@ impl Bundle {
     pub fn entry(&mut self, at: usize) -> Result<Entry> {
         let info = self.infos.get(at).ok_or(Misread)?.clone();
         Ok(info.with(self.tensor_at(at)?))
+    }
+
+    /// Reads numbers of the tensor at that place in [`Bundle::infos`], row-major, as a flat tensor: of large files no more than
+    /// these, where the format allows it.
+    ///
+    /// # Errors
+    /// If the tensor has fewer numbers, or they cannot be read.
+    pub fn some_of(&self, at: usize, first: usize, count: usize) -> Result<Tensor> {
+        let all = self.infos.get(at).map_or(0, |info| info.shape.iter().product());
+        let is_there = first.checked_add(count).is_some_and(|end: usize| end <= all);
+        if is_there { self.tensors.read_some(at, first, count) } else { Err(Misread.into()) }
     }
 
     /// Where the numbers of the tensor at that place stand, if they are of f32 and stand in a file as they are.

@@ -107,6 +107,11 @@ pub fn is_recorded(path: &Path) -> bool {
     named(path).is_some_and(|format| format.is_for(Use::Read) && format.is_for(Use::Write))
 }
 
+/// Whether the file's name is that of a format that is read.
+pub fn is_opened(path: &Path) -> bool {
+    named(path).is_some_and(|format| format.is_for(Use::Read))
+}
+
 fn named(path: &Path) -> Option<&'static Format> {
     let extension = extension(path)?;
     FORMATS.iter().find(|format| format.extensions.contains(&extension.as_str()))

@@ -40,6 +40,7 @@ pub use json::read_json;
 pub use json_write::write as write_json;
 pub use number::{json_number, shortest};
 pub use output::Output;
+pub use place::{Recording, open_recording};
 pub use place::{one_tensor, open_place, read_place, recorded_in, split_path, split_place};
 pub use record::dtype_name;
 pub use record::{Entry, Record};

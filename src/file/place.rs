@@ -1,11 +1,12 @@
 //! What do people mean by a place: `FILE`, `FILE:TENSOR`, or a folder?
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
 use super::bundle::{Bundle, Info, Shards};
-use super::format::is_recorded;
+use super::format::{is_opened, is_recorded};
 use super::input::{extension, io_reason};
 use super::record::Record;
 use base::error::{Error, Result, listed, near_miss, quoted};
@@ -131,6 +132,70 @@ fn together(path: &Path, bundles: Vec<Bundle>, is_wanted: impl Fn(&str) -> bool)
         }
     }
     Bundle::new(path, config, infos, Box::new(Shards { bundles, places }))
+}
+
+/// A recording of a whole model: the tensors of its modules, and beside them records of single attentions.
+pub struct Recording {
+    /// The tensors of each forward pass; those of files that have no name in common are one pass.
+    pub passes: Vec<Bundle>,
+    /// The files of single attentions.
+    pub records: Vec<PathBuf>,
+}
+
+/// Opens a recording of a whole model: a file, an index of several, or a folder of files. Those of which `is_record` says so
+/// are records of single attentions.
+///
+/// # Errors
+/// If a file cannot be read, or there is none.
+pub fn open_recording(place: &Path, is_record: impl Fn(&Bundle) -> bool) -> Result<Recording> {
+    let paths = if place.is_dir() { tensor_files(place)? } else { vec![place.to_owned()] };
+    let (mut passes, mut records): (Vec<Vec<Bundle>>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+    for path in paths {
+        let bundle = open_place(&path)?;
+        if is_record(&bundle) {
+            records.push(path);
+            continue;
+        }
+        let is_apart = |pass: &Vec<Bundle>| {
+            let known: HashSet<&str> = pass.iter().flat_map(names).collect();
+            names(&bundle).iter().all(|name| !known.contains(name))
+        };
+        match passes.iter().position(is_apart).and_then(|at| passes.get_mut(at)) {
+            Some(pass) => pass.push(bundle),
+            None => passes.push(vec![bundle]),
+        }
+    }
+    let passes = passes.into_iter().map(|pass| together(place, pass, |_| true)).collect();
+    Ok(Recording { passes, records })
+}
+
+/// The files of tensors in a folder: an index where there is one, in place of the files that it names.
+fn tensor_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let is_index = |path: &PathBuf| path.to_string_lossy().ends_with(".index.json");
+    let files: Vec<PathBuf> =
+        files_in(folder)?.into_iter().filter(|path| is_opened(path)).collect();
+    let indices: Vec<PathBuf> = files.iter().filter(|path| is_index(path)).cloned().collect();
+    let mut named = HashSet::new();
+    for index in &indices {
+        named.extend(Bundle::open(index)?.files());
+    }
+    let others = files.into_iter().filter(|path| !named.contains(path) || is_index(path));
+    // Those that are numbered come in that order, behind the one that is not.
+    let number = |path: &PathBuf| {
+        let stem = path.file_stem()?.to_string_lossy().into_owned();
+        let (name, number) = stem.rsplit_once('.')?;
+        Some((name.to_owned(), 1 + number.parse::<usize>().ok()?))
+    };
+    let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    // A config is no file of tensors.
+    let is_config = |path: &PathBuf| extension(path).as_deref() == Some("json") && !is_index(path);
+    let mut paths: Vec<PathBuf> = others.filter(|path| !is_config(path)).collect();
+    paths.sort_by_key(|path| number(path).unwrap_or((stem(path).unwrap_or_default(), 0)));
+    if paths.is_empty() {
+        let fix = tr!("record a model into it, by mha_trace.record(model, everything=True)");
+        return Err(Error::file(folder, tr!("is a folder without files of tensors"), fix));
+    }
+    Ok(paths)
 }
 
 /// What the tensors of a file are called.

@@ -74,6 +74,26 @@ impl Tensors for Opened {
         let bytes = self.input.range(*start, *length)?;
         element.tensor(bytes, false, shape).map_err(fail)
     }
+
+    fn read_some(&self, at: usize, first: usize, count: usize) -> Result<Tensor> {
+        let Slot { name, dtype, shape, start, length } = &self.slots[at];
+        let fail = |fault: Fault| fault.of(self.input.path(), name);
+        let element = type_of(*dtype).map_err(fail)?;
+        let size = element.size();
+        if byte_length(shape, size).is_none_or(|bytes| bytes as u64 != *length) {
+            return Ok(self.read(at)?.flatten_all()?.narrow(0, first, count)?);
+        }
+        let place = start + first as u64 * size as u64;
+        if *dtype == Dtype::F32 {
+            return Ok(Tensor::from_vec(
+                self.input.numbers(place, count as u64)?,
+                count,
+                &Device::Cpu,
+            )?);
+        }
+        let bytes = self.input.range(place, count as u64 * size as u64)?;
+        element.tensor(bytes, false, &[count]).map_err(fail)
+    }
 }
 
 /// Opens a safetensors file.

@@ -31,6 +31,7 @@ mod recurrent;
 mod rope_tables;
 mod selected;
 mod steps;
+mod whole;
 
 pub use arguments::{
     LACKS, POSITIONS, said_by_config, says_a_setting, take_arguments, take_evidence,
@@ -58,3 +59,4 @@ pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
+pub use whole::{Node, Part as ModelPart, is_record, matched, nodes};

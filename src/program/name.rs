@@ -422,6 +422,22 @@ steps! {
     Output = "output", "output projection",
         Row::computed(&[Batch, Queries, Size::Model]).called(&[known(OUTPUT), known(ATTN_OUTPUT), ranked(CONTEXT, 2)]),
         reads [Concat, ConcatNorm, ConcatGated, WO, BO];
+    WNorm = "w_norm", "weight of a norm between attentions", between(&[Size::Input]);
+    BNorm = "b_norm", "bias of a norm between attentions", between(&[Size::Input]);
+    NormOutput = "norm_output", "output of a norm between attentions", Row::computed(&[Batch, Queries, Size::Input]).by(WHOLE), reads [X, WNorm, BNorm];
+    WLinear = "w_linear", "weight of a linear layer between attentions", between(&[Size::Model, Size::Input]);
+    BLinear = "b_linear", "bias of a linear layer between attentions", between(&[Size::Model]);
+    LinearOutput = "linear_output", "output of a linear layer between attentions", Row::computed(&[Batch, Queries, Size::Model]).by(WHOLE), reads [X, WLinear, BLinear];
+    WMlpGate = "w_mlp_gate", "weight of the MLP's gate", between(&[Size::Model, Size::Input]);
+    BMlpGate = "b_mlp_gate", "bias of the MLP's gate", between(&[Size::Model]);
+    WMlpUp = "w_mlp_up", "weight of the MLP's first projection", between(&[Size::Model, Size::Input]);
+    BMlpUp = "b_mlp_up", "bias of the MLP's first projection", between(&[Size::Model]);
+    WMlpDown = "w_mlp_down", "weight of the MLP's last projection", between(&[Size::Input, Size::Model]);
+    BMlpDown = "b_mlp_down", "bias of the MLP's last projection", between(&[Size::Input]);
+    MlpGate = "mlp_gate", "gate of the MLP", Row::computed(&[Batch, Queries, Size::Model]).by(WHOLE), reads [X, WMlpGate, BMlpGate];
+    MlpUp = "mlp_up", "first projection of the MLP", Row::computed(&[Batch, Queries, Size::Model]).by(WHOLE), reads [X, WMlpUp, BMlpUp];
+    MlpHidden = "mlp_hidden", "hidden features of the MLP", Row::computed(&[Batch, Queries, Size::Model]).by(WHOLE), reads [MlpGate, MlpUp];
+    MlpOutput = "mlp_output", "output of the MLP", Row::computed(&[Batch, Queries, Size::Input]).by(WHOLE), reads [MlpHidden, WMlpDown, BMlpDown];
     Delta = "delta", "for every row of weights the sum of its numbers times their gradients",
         Row::computed(&[Batch, Heads, Queries]).by("`backward`").called(&[known(&["delta", "softmax_d", "dpsum"])]), reads [Weights];
     Within = "within", "a gradient on the way", Row::computed(&[]).inner();
@@ -435,10 +451,16 @@ const RECURRENCE: &str = "`recurrence=gated-delta`, delta or kda";
 const GATED: &str = "`recurrence=gated-delta` or kda";
 const SPLITS: &str = "`splits=N`";
 const TILES: &str = "`tiles=N`";
+const WHOLE: &str = "a recording of a whole model";
 const CACHE: &str = "`past=FILE`, or k_past and v_past in the file";
 
 const fn weight(sizes: &'static [Size]) -> Row {
     Row::new(Parameter, sizes).file("weights")
+}
+
+/// A parameter of what stands between attentions.
+const fn between(sizes: &'static [Size]) -> Row {
+    Row::new(Parameter, sizes).by(WHOLE)
 }
 
 const fn bias(sizes: &'static [Size]) -> Row {
@@ -482,6 +504,15 @@ impl Name {
 
     /// The parameters of the gate's projection.
     pub const GATE: Projection = (Self::WGate, Self::BGate);
+
+    /// Of a linear layer between attentions: weight, bias, and what it gives.
+    pub const LINEAR: [Self; 3] = [Self::WLinear, Self::BLinear, Self::LinearOutput];
+    /// The same of the projections of an MLP.
+    pub const MLP_GATE: [Self; 3] = [Self::WMlpGate, Self::BMlpGate, Self::MlpGate];
+    /// The first one.
+    pub const MLP_UP: [Self; 3] = [Self::WMlpUp, Self::BMlpUp, Self::MlpUp];
+    /// The last one.
+    pub const MLP_DOWN: [Self; 3] = [Self::WMlpDown, Self::BMlpDown, Self::MlpOutput];
 
     /// Of queries, keys and values: the heads, and where these are given in few bits, the numbers, their scales, their zero
     /// points, and what they stand for.

@@ -51,6 +51,13 @@ reasons! {
     WHeadNorm => "Learned: it gives each feature of a head's output its own scale after the norm. All heads share it.";
     HeadNorm => "After the subtraction, the outputs of the heads differ a lot in size. The norm brings them to the same size.";
     HeadScaled => "The factor 1 − λ_init gives the gradients the same size as in an ordinary Transformer.";
+    WNorm | BNorm => "Learned: the norm brings all features to the same scale, and its parameters give each feature its own again.";
+    NormOutput => "What the next part reads has one size, however much the parts before it added to a token.";
+    WLinear | BLinear | LinearOutput => "A linear layer makes other features of a token, such as the score of every word of the vocabulary.";
+    WMlpGate | BMlpGate | MlpGate => "The gate decides from the token which hidden features pass.";
+    WMlpUp | BMlpUp | MlpUp => "The MLP has more features inside than outside: each looks for a pattern in the token.";
+    MlpHidden => "The activation keeps the features whose patterns were found. Without it, the MLP would be one linear layer.";
+    WMlpDown | BMlpDown | MlpOutput => "What was found is written back: each hidden feature adds its row to the token.";
     Sinks => "The weights of a row sum to 1, so a head has to look somewhere. A sink takes the weight that should go to no key.";
     RelativeTable => "Learned: how much each head prefers a key at each distance.";
     G | Decay =>

@@ -4,6 +4,7 @@
 extern crate base;
 
 mod bugs;
+mod by_layer;
 mod cut;
 mod diagnosis;
 mod explain;
@@ -28,6 +29,7 @@ pub mod walk;
 mod wrap;
 
 pub use bugs::{bug_list, bug_page};
+pub use by_layer::by_layer_page;
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 pub use html::page_texts;
 pub use html::{checked_html, compared_html, trace_html};

@@ -248,7 +248,7 @@ fn heads(config: &Config) -> String {
     parts.join(" · ")
 }
 
-fn tone(verdict: Verdict) -> Tone {
+pub(super) fn tone(verdict: Verdict) -> Tone {
     match verdict {
         Verdict::Same => Tone::Good,
         Verdict::Differs => Tone::Bad,

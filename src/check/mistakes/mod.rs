@@ -15,7 +15,7 @@ mod weights;
 pub use rotary::ROPE_BASE;
 
 use base::lang;
-use program::{Axes, Change, Kind, Linear, Op, Parted, Slip};
+use program::{Axes, Change, Kind, Linear, Map, Op, Parted, Slip};
 
 /// The numbers of an operation that code can have wrong.
 pub fn knobs(op: &Op) -> Vec<Knob> {
@@ -54,9 +54,21 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
             all.map(|(slip, other)| Sibling::new(other, Kind::Replaced, slip.told())).collect()
         }
         Op::Slip(Slip::Anew { .. }) => weights::anew(),
+        Op::Slip(Slip::Map(map)) => of_activation(*map),
         Op::Gradient(own) => gradients::siblings(own),
         Op::Given | Op::Total(_) | Op::Slip(_) => Vec::new(),
     }
+}
+
+/// What an MLP's features go through in the place of an activation.
+fn of_activation(own: Map) -> Vec<Sibling> {
+    let value = own.name();
+    let other = |map: Map| {
+        let told =
+            tr!("the features go through {other}, not through {value}", other = map.name(), value);
+        Sibling::new(Slip::Map(map), Kind::Replaced, told)
+    };
+    Map::ALL.into_iter().filter(|map| *map != own).map(other).collect()
 }
 
 fn of_linear(own: &Linear) -> Vec<Sibling> {

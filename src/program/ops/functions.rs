@@ -17,6 +17,12 @@ table! {
         Relu => ("ReLU", Tensor::relu),
         /// x · Φ(x).
         Gelu => ("GELU", Tensor::gelu_erf),
+        /// x · Φ(x), Φ approximated by tanh ("Gaussian Error Linear Units", Hendrycks and Gimpel, 2016, section 2).
+        GeluTanh => (tr!("GELU by tanh"), Tensor::gelu),
+        /// x · σ(1.702 · x), as in CLIP.
+        QuickGelu => (tr!("quick GELU"), |x| x * candle_nn::ops::sigmoid(&(x * 1.702)?)?),
+        /// max(x, 0)², as in Primer.
+        ReluSquared => (tr!("ReLU²"), |x| x.relu()?.sqr()),
         /// x · σ(x).
         Silu => ("SiLU", Tensor::silu),
         /// tanh(x).

@@ -1,0 +1,168 @@
+//! Which token of the port is which of the reference? Where the rows do not stand in the same places, the ids of the tokens,
+//! the masks of padding and the positions say it.
+
+use super::measure::Beside;
+use base::error::Result;
+use file::Bundle;
+
+/// Which rows of tokens stand beside each other.
+#[derive(Debug, Default)]
+pub struct Alignment {
+    /// Of the reference: the rows of tokens that are no padding.
+    found: Option<Vec<Beside>>,
+    /// How many rows the reference has, and each pass of the port.
+    counts: (usize, Vec<usize>),
+    /// What was aligned, in words.
+    pub told: Option<String>,
+    /// What is to be said where the tokens are not the same.
+    pub warning: Option<String>,
+}
+
+impl Alignment {
+    /// Whether both sides say which tokens they were called with, and these are the same.
+    pub fn has_tokens(&self) -> bool {
+        self.counts.0 > 0 && self.warning.is_none()
+    }
+
+    /// The rows of a tensor of so many rows beside those of the port's passes; nothing where nothing says which is which.
+    pub fn rows(&self, left: usize, right: &[Option<usize>]) -> Option<Vec<Beside>> {
+        let are_tokens = left == self.counts.0
+            && right
+                .iter()
+                .zip(&self.counts.1)
+                .all(|(own, count)| own.is_none_or(|own| own == *count));
+        if let Some(found) = self.found.as_ref().filter(|_| are_tokens) {
+            return Some(found.clone());
+        }
+        let pass = right.iter().position(Option::is_some)?;
+        let is_same = right.get(pass).copied().flatten() == Some(left) && right.len() == 1;
+        is_same.then(|| vec![Beside { left: 0, pass, right: 0, count: left }])
+    }
+}
+
+/// The tokens of a pass: their ids, and which are no padding.
+struct Tokens {
+    items: usize,
+    length: usize,
+    ids: Vec<i64>,
+    seen: Vec<bool>,
+}
+
+/// Finds which tokens of the port are which of the reference.
+pub fn align(left: &[Bundle], right: &[Bundle]) -> Result<Alignment> {
+    let of = |passes: &[Bundle]| passes.iter().map(tokens).collect::<Result<Vec<_>>>();
+    let (left, right) = (of(left)?, of(right)?);
+    let (Some(Some(own)), Some(others)) =
+        (left.first(), right.into_iter().collect::<Option<Vec<_>>>())
+    else {
+        return Ok(Alignment::default());
+    };
+    let counts = (own.ids.len(), others.iter().map(|other| other.ids.len()).collect());
+    if let [only] = others.as_slice()
+        && (only.items, only.length) == (own.items, own.length)
+        && own.seen.iter().chain(&only.seen).all(|seen| *seen)
+    {
+        let first = own.ids.iter().zip(&only.ids).position(|(left, right)| left != right);
+        let warning = first.map(|at| {
+            let (item, token) = (at / own.length.max(1), at % own.length.max(1));
+            tr!("the two were not called with the same tokens: they differ first in item {item}, at token {token}", item, token)
+        });
+        return Ok(Alignment { counts, warning, ..Alignment::default() });
+    }
+    Ok(in_order(own, &others, counts))
+}
+
+/// The tokens of each item that are no padding, in order, beside those of the port: all in one pass, or in one after the other,
+/// as the steps of a cache are; packed documents are items one behind the other.
+fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Alignment {
+    let mut found: Vec<Beside> = Vec::new();
+    let mut add = |row: usize, pass: usize, place: usize| match found.last_mut() {
+        Some(last)
+            if last.pass == pass
+                && last.left + last.count == row
+                && last.right + last.count == place =>
+        {
+            last.count += 1;
+        }
+        _ => found.push(Beside { left: row, pass, right: place, count: 1 }),
+    };
+    let is_packed = others.iter().all(|other| other.items == 1) && own.items > 1;
+    // What the port has of each item, in order.
+    let mut streams: Vec<Vec<(usize, usize)>> =
+        vec![Vec::new(); if is_packed { 1 } else { own.items }];
+    for (pass, other) in others.iter().enumerate() {
+        for at in (0..other.ids.len()).filter(|at| other.seen.get(*at) == Some(&true)) {
+            if let Some(stream) = streams.get_mut(at / other.length.max(1)) {
+                stream.push((pass, at));
+            }
+        }
+    }
+    let (mut places, mut wrong, mut missing) = (vec![0; streams.len()], 0, 0);
+    for row in (0..own.ids.len()).filter(|row| own.seen.get(*row) == Some(&true)) {
+        let item = if is_packed { 0 } else { row / own.length.max(1) };
+        let Some((stream, next)) = streams.get(item).zip(places.get_mut(item)) else { continue };
+        let Some((pass, place)) = stream.get(*next).copied() else {
+            missing += 1;
+            continue;
+        };
+        *next += 1;
+        let id = others.get(pass).and_then(|other| other.ids.get(place));
+        if id == own.ids.get(row) { add(row, pass, place) } else { wrong += 1 }
+    }
+    let aligned: usize = found.iter().map(|own| own.count).sum();
+    let how = match others.len() {
+        1 if others.iter().all(|other| other.seen == own.seen) => {
+            tr!("rows of padding are left out").to_owned()
+        }
+        1 if is_packed => tr!("packed documents beside items").to_owned(),
+        1 => tr!("padding stands elsewhere").to_owned(),
+        passes => tr!("{passes} passes beside one", passes),
+    };
+    let total = own.seen.iter().filter(|seen| **seen).count();
+    let told = Some(tr!(
+        "tokens aligned by their ids, {how}: {aligned} of {total} tokens are compared",
+        how,
+        aligned,
+        total
+    ));
+    let warning = (wrong > 0).then(|| tr!("{wrong} tokens of the two are not the same", wrong));
+    let warning = warning.or((missing > 0 && aligned == 0)
+        .then(|| tr!("no token of the two could be aligned").to_owned()));
+    Alignment { found: Some(found), counts, told, warning }
+}
+
+/// The tokens that a pass was called with, where that was recorded.
+fn tokens(file: &Bundle) -> Result<Option<Tokens>> {
+    let at =
+        |names: &[&str]| file.infos().iter().position(|info| names.contains(&info.name.as_str()));
+    let Some((place, info)) =
+        at(&["input_ids", "tokens", "ids"]).and_then(|at| Some((at, file.infos().get(at)?)))
+    else {
+        return Ok(None);
+    };
+    let (items, length) = match *info.shape.as_slice() {
+        [length] => (1, length),
+        [items, length] => (items, length),
+        _ => return Ok(None),
+    };
+    let numbers = |at: usize, count: usize| -> Result<Vec<i64>> {
+        Ok(file.some_of(at, 0, count)?.to_dtype(candle_core::DType::I64)?.to_vec1()?)
+    };
+    let ids = numbers(place, items * length)?;
+    let mask =
+        at(&["attention_mask", "padding_mask"]).and_then(|at| Some((at, file.infos().get(at)?)));
+    let seen = match mask {
+        // That of a step with a cache covers the keys before it, too.
+        Some((at, info)) if info.shape.len() == 2 && info.shape.first() == Some(&items) => {
+            let keys = info.shape.last().copied().unwrap_or(length);
+            let all = numbers(at, items * keys)?;
+            let first = keys.saturating_sub(length);
+            let rows = all
+                .chunks(keys.max(1))
+                .flat_map(|row| row.iter().skip(first).map(|seen| *seen != 0));
+            rows.collect()
+        }
+        _ => vec![true; ids.len()],
+    };
+    Ok(Some(Tokens { items, length, ids, seen }))
+}

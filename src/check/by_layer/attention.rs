@@ -1,0 +1,183 @@
+//! What is wrong with the attention of a port? `check`'s verdict on what it recorded, with the reference's settings, weights and
+//! masks.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Tensor};
+
+use super::super::check::{check, checked_whole};
+use super::super::report::Report;
+use super::super::tolerance::Tolerances;
+use super::measure::{apart, tolerance_of};
+use super::part::wide;
+use super::sides::Sides;
+use base::error::{Result, shown};
+use config::Settings;
+use file::{Bundle, Entry, Record, open_place};
+use foreign::NameMap;
+use program::{Name, Role};
+
+/// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
+/// reference has no record of it that states its run.
+pub fn checked(
+    sides: &Sides,
+    at: usize,
+    tolerances: &Tolerances,
+) -> Result<Option<(Option<Report>, Vec<String>)>> {
+    let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
+        return Ok(None);
+    };
+    let own = sides.right.record(&partner.path);
+    let Some(meant) = sides.left.record(&node.path) else {
+        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
+        return Ok(alone.map(|report| (Some(report), Vec::new())));
+    };
+    let reference = open_place(meant)?;
+    let Some(settings) = reference.config().cloned() else {
+        // A core says itself what it was given.
+        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
+        return Ok(alone.map(|report| (Some(report), Vec::new())));
+    };
+    let mut entries = given(&reference, |name| name != Name::X)?;
+    let mut facts = Vec::new();
+    let path = own.map_or(Path::new(&partner.path), PathBuf::as_path);
+    if own.is_some() {
+        let port = open_place(path)?;
+        facts = other_parameters(&reference, &port)?;
+        let seen = given(&port, |name| name == Name::X)?;
+        entries.extend(seen.into_iter().chain(computed(&port)?));
+    } else {
+        entries.extend(seen_outside(sides, at)?);
+    }
+    if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
+        entries.extend(given(&reference, |name| name == Name::X)?);
+    }
+    let record = Record { config: Some(settings), entries: in_one_type(entries)? };
+    let (flags, map) = (Settings::default(), NameMap::default());
+    let report =
+        checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report);
+    match report {
+        Ok(report) => Ok(Some((Some(report), facts))),
+        // What the port has of it does not fit the reference's run.
+        Err(error) => {
+            facts.push(tr!(
+                "its attention cannot be checked: {error}",
+                error = shown(&error.to_string())
+            ));
+            Ok(Some((None, facts)))
+        }
+    }
+}
+
+/// What a record says of itself.
+fn alone(path: &Path, tolerances: &Tolerances) -> Result<Report> {
+    check(path, &Settings::default(), &NameMap::default(), tolerances)
+}
+
+/// The steps of a record that are given, of those that are asked for.
+fn given(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
+    steps(file, |name| name.is_given() && is_asked(name))
+}
+
+/// Those that are computed.
+fn computed(file: &Bundle) -> Result<Vec<Entry>> {
+    steps(file, |name| !name.is_given())
+}
+
+fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
+    let infos = file.infos().iter().enumerate();
+    let asked = infos.filter(|(_, info)| Name::in_files(&info.name).is_some_and(&is_asked));
+    asked
+        .map(|(at, info)| {
+            let flat = file.some_of(at, 0, info.shape.iter().product())?;
+            Ok(info.clone().with(flat.reshape(info.shape.as_slice())?))
+        })
+        .collect()
+}
+
+/// What the port's attention got and gave, where nothing within it was recorded.
+fn seen_outside(sides: &Sides, at: usize) -> Result<Vec<Entry>> {
+    let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
+    let rows: Vec<usize> = (0..node.rows()).collect();
+    let mut entries = Vec::new();
+    for (name, place) in [(Name::X, node.reads.first().copied()), (Name::Output, Some(at))] {
+        let Some(place) = place else { continue };
+        if let (Some([_, own]), Some(node)) =
+            (sides.picked(place, &rows)?, sides.nodes().get(place))
+        {
+            entries.push(Entry::of(name.as_str(), own.reshape(node.shape.as_slice())?));
+        }
+    }
+    Ok(entries)
+}
+
+/// Which parameters of the port are not the reference's: another one of these, one transposed, or other numbers.
+fn other_parameters(reference: &Bundle, port: &Bundle) -> Result<Vec<String>> {
+    let is_parameter = |name: Name| name.role() == Role::Parameter;
+    let (meant, own) = (given(reference, is_parameter)?, given(port, is_parameter)?);
+    let named = |entries: Vec<Entry>| -> Vec<(String, Tensor)> {
+        entries.into_iter().map(|entry| (entry.name, entry.tensor)).collect()
+    };
+    differing(&named(meant), &named(own))
+}
+
+/// The facts on parameters of the port that are not those of the reference.
+pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result<Vec<String>> {
+    let mut facts = Vec::new();
+    for (name, other) in own {
+        let Some((_, right)) = meant.iter().find(|(known, _)| known == name) else { continue };
+        let is = |right: &Tensor| -> Result<bool> {
+            let (right, other) = (wide(right)?, wide(other)?.contiguous()?);
+            Ok(right.dims() == other.dims()
+                && apart(&right, &other)? <= tolerance_of(&other)?.max(tolerance_of(&right)?))
+        };
+        if is(right)? {
+            continue;
+        }
+        let mut another = None;
+        for (known, tensor) in meant.iter().filter(|(known, _)| known != name) {
+            if is(tensor)? {
+                another = Some(known);
+                break;
+            }
+        }
+        facts.push(match another {
+            Some(known) => tr!(
+                "its parameter {name} holds the numbers of the reference's {known}",
+                name = shown(name),
+                known = shown(known)
+            ),
+            None if right.rank() == 2 && is(&right.t()?.contiguous()?)? => {
+                tr!("its parameter {name} is the reference's, transposed", name = shown(name))
+            }
+            None if right.dims() != other.dims() => tr!(
+                "its parameter {name} has the shape {own}, and the reference's {meant}",
+                name = shown(name),
+                own = format!("{:?}", other.dims()),
+                meant = format!("{:?}", right.dims())
+            ),
+            None => tr!(
+                "its parameter {name} has other numbers than the reference's",
+                name = shown(name)
+            ),
+        });
+    }
+    Ok(facts)
+}
+
+/// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.
+fn in_one_type(entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    let is_parameter = |entry: &Entry| {
+        Name::in_files(&entry.name).is_some_and(|name| name.role() == Role::Parameter)
+    };
+    let wide_one = |entry: Entry| {
+        let is_narrow = matches!(entry.tensor.dtype(), DType::F16 | DType::BF16);
+        let tensor = if is_parameter(&entry) && is_narrow {
+            entry.tensor.to_dtype(DType::F32)?
+        } else {
+            entry.tensor.clone()
+        };
+        Ok(Entry { tensor, ..entry })
+    };
+    entries.into_iter().map(wide_one).collect()
+}

@@ -1,0 +1,248 @@
+//! What does a part add by itself? It is computed again from the port's own inputs, on some of its rows.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use candle_core::{DType, Tensor};
+
+use super::super::agreement::{Agreement, Claim};
+use super::super::diagnose::Case;
+use super::super::report::Report;
+use super::super::step_report::StepReport;
+use super::super::tolerance::Tolerances;
+use super::measure::{Measure, apart, tolerance_of};
+use super::part::{Parameters, Reading, read, wide};
+use super::sides::Sides;
+use super::sums::terms;
+use base::error::Result;
+use config::Settings;
+use foreign::ModelPart;
+use program::{Name, Trace};
+use run::{Run, Sources};
+
+/// So many rows tell what a part does.
+const FEW: usize = 8;
+/// So many tell whether it does so in the port, the worst among them.
+const MANY: usize = 64;
+
+/// Mistakes are looked for no longer than that.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Parts that were read as programs or sums.
+pub struct Exact<'a> {
+    sides: &'a Sides,
+    tolerances: &'a Tolerances,
+    /// A run of any attention, whose setting stands beside programs that have none.
+    beside: Run,
+    hints: HashMap<ModelPart, Option<usize>>,
+    sums: HashMap<usize, Vec<usize>>,
+}
+
+/// What a part adds by itself.
+pub struct Own {
+    pub error: f64,
+    pub agrees: bool,
+}
+
+/// A part of the port beside what it should give for the port's own inputs.
+pub struct Beside {
+    pub trace: Trace,
+    pub output: Name,
+    recorded: HashMap<Name, Tensor>,
+    agreement: Agreement,
+}
+
+impl<'a> Exact<'a> {
+    pub fn new(sides: &'a Sides, tolerances: &'a Tolerances) -> Result<Self> {
+        let beside = Run::new(&Settings::default(), Sources::default())?;
+        Ok(Self { sides, tolerances, beside, hints: HashMap::new(), sums: HashMap::new() })
+    }
+
+    /// The nodes that one is the sum of, in the reference: those of its layer, and what was handed to that.
+    pub fn terms(&mut self, at: usize) -> Result<Vec<usize>> {
+        if let Some(known) = self.sums.get(&at) {
+            return Ok(known.clone());
+        }
+        let rows = self.sides.some_rows(at, 0, FEW);
+        let mut found = Vec::new();
+        if let Some([own, _]) = self.sides.picked(at, &rows)? {
+            found = terms(&own, &self.earlier(at, &rows, 0)?, tolerance_of(&own)?)?;
+        }
+        self.sums.insert(at, found.clone());
+        Ok(found)
+    }
+
+    /// Of what the port has in the place of a sum: the names of the nodes that it is the sum of, in the reference and in the
+    /// port.
+    pub fn both_terms(&mut self, at: usize, found: Measure) -> Result<Option<[Vec<String>; 2]>> {
+        let meant = self.terms(at)?;
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let earlier = self.earlier(at, &rows, 1)?;
+        let Some([_, own]) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let made = terms(&own, &earlier, found.tolerance)?;
+        let named = |places: &[usize]| -> Vec<String> {
+            let nodes = places.iter().filter_map(|at| self.sides.nodes().get(*at));
+            nodes.map(|node| node.name.clone()).collect()
+        };
+        let is_known = !meant.is_empty() && !made.is_empty();
+        Ok(is_known.then(|| [named(&meant), named(&made)]))
+    }
+
+    /// Rows of a node that rows of another one read: those of positions are there once for all items.
+    fn picked(&self, at: usize, read: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
+        let count = |at: usize| self.sides.nodes().get(at).map_or(1, |node| node.rows().max(1));
+        let (all, own) = (count(at), count(read));
+        if !all.is_multiple_of(own) {
+            return Ok(None);
+        }
+        let rows: Vec<usize> = rows.iter().map(|row| row % own).collect();
+        self.sides.picked(read, &rows)
+    }
+
+    /// Rows of the nodes of a layer, and of what was handed to it, before one: of the reference (0), or of the port (1).
+    fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
+        let before = self.sides.nodes().get(..at).unwrap_or_default();
+        let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
+        let mut earlier = Vec::new();
+        for place in start..at {
+            let both = self.picked(at, place, rows)?;
+            earlier
+                .extend(both.and_then(|both| both.into_iter().nth(side)).map(|own| (place, own)));
+        }
+        Ok(earlier)
+    }
+
+    /// What a part adds by itself to the error, where it can be computed again from what it reads.
+    pub fn own(&mut self, at: usize, found: Measure, reads: &[usize]) -> Result<Option<Own>> {
+        let part = self.sides.nodes().get(at).map(|node| node.part);
+        if matches!(part, Some(ModelPart::Between | ModelPart::Layer)) {
+            return self.of_sum(at, found, reads);
+        }
+        let Some(beside) = self.beside(at, found)? else { return Ok(None) };
+        let Some((recorded, expected)) = beside.pair() else { return Ok(None) };
+        let agrees = beside.agreement.holds(beside.output, recorded, expected, Claim::Expected)?;
+        Ok(Some(Own { error: apart(expected, recorded)?, agrees }))
+    }
+
+    fn of_sum(&mut self, at: usize, found: Measure, reads: &[usize]) -> Result<Option<Own>> {
+        if self.terms(at)?.as_slice() != reads || reads.is_empty() {
+            return Ok(None);
+        }
+        let rows = self.sides.some_rows(at, found.row, MANY);
+        let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let mut sum: Option<Tensor> = None;
+        for read in reads {
+            let Some([_, own]) = self.picked(at, *read, &rows)? else { return Ok(None) };
+            sum = Some(sum.map_or(Ok(own.clone()), |sum| sum.add(&own))?);
+        }
+        let Some(sum) = sum else { return Ok(None) };
+        let error = apart(&sum, &recorded)?;
+        Ok(Some(Own { error, agrees: error <= found.tolerance }))
+    }
+
+    /// The port's part beside what its inputs should give; nothing where the part is read as no program.
+    pub fn beside(&mut self, at: usize, found: Measure) -> Result<Option<Beside>> {
+        let Some((node, [input])) =
+            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
+        else {
+            return Ok(None);
+        };
+        let parameters = in_numbers(self.sides.left.parameters(&node.path)?)?;
+        let Some(reading) = self.reading(at, *input, &parameters)? else { return Ok(None) };
+        let rows = self.sides.some_rows(at, found.row, MANY);
+        let (Some([_, x]), Some([_, recorded])) =
+            (self.sides.picked(*input, &rows)?, self.sides.picked(at, &rows)?)
+        else {
+            return Ok(None);
+        };
+        // A port in f64 may have parts in f32, as the reference has.
+        let dtype = if node.dtype == DType::F64 { x.dtype() } else { DType::F32 };
+        let (x, recorded) = (x.to_dtype(dtype)?, recorded.to_dtype(dtype)?);
+        let Some(trace) = reading.run(&x, &self.of_port(at, parameters, found)?)? else {
+            return Ok(None);
+        };
+        let output = reading.output;
+        let mut values: HashMap<Name, Tensor> = trace
+            .steps()
+            .iter()
+            .filter(|step| !step.is_computed())
+            .map(|step| (step.name, step.value.clone()))
+            .collect();
+        values.insert(output, recorded);
+        let agreement = Agreement::measured(&trace, &values, found.half, false, self.tolerances)?;
+        Ok(Some(Beside { trace, output, recorded: values, agreement }))
+    }
+
+    /// What a part is, by what it gives in the reference.
+    fn reading(
+        &mut self,
+        at: usize,
+        input: usize,
+        parameters: &Parameters,
+    ) -> Result<Option<Reading>> {
+        let Some(node) = self.sides.nodes().get(at) else { return Ok(None) };
+        let rows = self.sides.some_rows(at, 0, FEW);
+        let (Some([x, _]), Some([output, _])) =
+            (self.sides.picked(input, &rows)?, self.sides.picked(at, &rows)?)
+        else {
+            return Ok(None);
+        };
+        let hint = self.hints.entry(node.part).or_default();
+        let tolerance = tolerance_of(&output)?;
+        read([&x, &output], parameters, node.eps, hint, tolerance)
+    }
+
+    /// The port's parameters where they are the reference's but for rounding, else the reference's.
+    fn of_port(&self, at: usize, parameters: Parameters, found: Measure) -> Result<Parameters> {
+        let Some((_, node)) = self.sides.partner(at) else { return Ok(parameters) };
+        let own = in_numbers(self.sides.right.parameters(&node.path)?)?;
+        let taken = parameters.into_iter().map(|(name, right)| {
+            let other =
+                own.iter().find(|(other, tensor)| *other == name && tensor.dims() == right.dims());
+            match other {
+                Some((_, tensor)) if apart(&right, tensor)? <= found.tolerance => {
+                    Ok((name, tensor.clone()))
+                }
+                _ => Ok((name, right)),
+            }
+        });
+        taken.collect()
+    }
+
+    /// The diagnosis of a part of the port.
+    pub fn diagnosed(&self, beside: &Beside, path: &Path) -> Result<Option<Report>> {
+        let Some((recorded, expected)) = beside.pair() else { return Ok(None) };
+        let axes = beside.trace.step(beside.output).map(|step| step.axes.clone());
+        let step = StepReport::of(
+            beside.output.as_str(),
+            recorded,
+            expected,
+            axes.as_ref(),
+            self.tolerances,
+        )?;
+        let mut steps = vec![step];
+        let case = Case {
+            config: self.beside.config(),
+            trace: &beside.trace,
+            recorded: &beside.recorded,
+            agreement: &beside.agreement,
+            noise_counts: self.tolerances.noise_counts,
+        };
+        let diagnosis = Some(case.diagnose(&mut steps, PATIENCE)?);
+        Ok(Some(Report { diagnosis, ..Report::of(path, steps, &Tolerances::default())? }))
+    }
+}
+
+impl Beside {
+    /// What was recorded, and what it should be.
+    fn pair(&self) -> Option<(&Tensor, &Tensor)> {
+        let expected = &self.trace.step(self.output)?.value;
+        let recorded = self.recorded.get(&self.output)?;
+        (recorded.dims() == expected.dims()).then_some((recorded, expected))
+    }
+}
+
+fn in_numbers(parameters: Parameters) -> Result<Parameters> {
+    parameters.into_iter().map(|(name, own)| Ok((name, wide(&own)?))).collect()
+}

@@ -1,0 +1,196 @@
+//! Which layer of a whole model goes wrong first? Two recordings, part by part, and the first that errs by itself.
+
+mod align;
+mod attention;
+mod exact;
+mod first;
+mod found;
+mod json;
+mod measure;
+mod part;
+mod sides;
+mod sums;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::report::Report;
+use super::thresholds::ALLOWED;
+use super::tolerance::{Tolerance, Tolerances};
+use base::error::Result;
+use exact::Exact;
+use foreign::{ModelPart, Node};
+use measure::Measure;
+use sides::Sides;
+
+pub use found::{ByLayer, How, Line, Named};
+
+/// Compares two recordings of a whole model, and names the mistake in the first part that is wrong by itself.
+///
+/// A part whose inputs agree within the tolerances of its types has its whole error by itself. Where they differ, norms, sums
+/// and what else is a plain part with its parameters in the recording are computed again from the port's own inputs. Of others
+/// it is inferred: a part is taken as wrong where its error is [`ALLOWED`] times what parts of its kind usually make of theirs.
+///
+/// # Errors
+/// If a recording cannot be read, or the two have no part in common.
+pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<ByLayer> {
+    let sides = Sides::open(left, right)?;
+    let measured = |at| {
+        let Some(found) = sides.measured(at)? else { return Ok(None) };
+        let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());
+        let stated = tolerances.of(name, Tolerance { rtol: found.tolerance, atol: 0.0 });
+        Ok(Some(Measure { tolerance: stated.rtol + stated.atol, ..found }))
+    };
+    let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
+    let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
+    let growth = judge.growth()?;
+    let (mut lines, mut first, mut named) = (Vec::new(), None, None);
+    for at in 0..sides.nodes().len() {
+        let mut line = judge.line(at, &growth)?;
+        if line.is_wrong && first.is_none() {
+            let found = first::named(&sides, &mut judge.exact, at, judge.measured[at], tolerances)?;
+            // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
+            let is_refuted = found.as_ref().is_some_and(|found| {
+                found.facts.is_empty() && found.report.as_ref().is_some_and(Report::is_same)
+            });
+            if is_refuted {
+                line.is_wrong = false;
+            } else {
+                (first, named) = (Some(at), found);
+            }
+        }
+        lines.push(line);
+    }
+    let other_names = (0..sides.nodes().len()).filter_map(|at| {
+        let (own, (_, other)) = (sides.nodes().get(at)?, sides.partner(at)?);
+        (own.name != other.name).then(|| (own.name.clone(), other.name.clone()))
+    });
+    Ok(ByLayer {
+        left: left.display().to_string(),
+        right: right.display().to_string(),
+        first,
+        named,
+        matches: other_names.collect(),
+        aligned: sides.alignment.told.clone(),
+        warning: sides.alignment.warning.clone(),
+        lines,
+    })
+}
+
+/// Judges the parts, one after the other.
+struct Judge<'a> {
+    sides: &'a Sides,
+    exact: Exact<'a>,
+    measured: Vec<Option<Measure>>,
+}
+
+/// How much parts of a kind usually make of the error of their inputs.
+type Growth = HashMap<(ModelPart, bool), f64>;
+
+/// Fewer parts of a kind say nothing of what is usual.
+const LEAST_PARTS: usize = 3;
+
+impl Judge<'_> {
+    /// The nodes that one follows from: those that the recording says, or what it is the sum of; else all of its layer
+    /// that are before it.
+    fn reads(&mut self, at: usize) -> Result<(Vec<usize>, bool)> {
+        let Some(node) = self.sides.nodes().get(at) else { return Ok((Vec::new(), false)) };
+        if node.part == ModelPart::Embedding {
+            return Ok((Vec::new(), self.sides.alignment.has_tokens()));
+        }
+        let reads = match node.part {
+            ModelPart::Between | ModelPart::Layer => self.exact.terms(at)?,
+            _ => node.reads.clone(),
+        };
+        let is_measured = |at: &usize| self.measured.get(*at).is_some_and(Option::is_some);
+        if !reads.is_empty() && reads.iter().all(is_measured) {
+            return Ok((reads, true));
+        }
+        let before = self.sides.nodes().get(..at).unwrap_or_default();
+        let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
+        Ok(((start..at).filter(is_measured).collect(), false))
+    }
+
+    fn inherited(&self, reads: &[usize]) -> f64 {
+        let errors = reads.iter().filter_map(|at| self.measured.get(*at)?.map(|found| found.error));
+        errors.fold(0.0, f64::max)
+    }
+
+    /// The middle of what parts of each kind make of the error of their inputs, where there are enough of them.
+    fn growth(&mut self) -> Result<Growth> {
+        let mut all: HashMap<(ModelPart, bool), Vec<f64>> = HashMap::new();
+        for (at, node) in self.sides.nodes().iter().enumerate() {
+            let (reads, _) = self.reads(at)?;
+            let inherited = self.inherited(&reads);
+            if let Some(found) = self.measured[at].filter(|_| inherited > 0.0) {
+                all.entry((node.part, node.is_input)).or_default().push(found.error / inherited);
+            }
+        }
+        let middle = |mut all: Vec<f64>| {
+            let at = (all.len() - 1) / 2;
+            (all.len() >= LEAST_PARTS).then(|| *all.select_nth_unstable_by(at, f64::total_cmp).1)
+        };
+        let all = all.into_iter().filter_map(|(kind, all)| Some((kind, middle(all)?.max(1.0))));
+        Ok(all.collect())
+    }
+
+    fn line(&mut self, at: usize, growth: &Growth) -> Result<Line> {
+        let (reads, are_known) = self.reads(at)?;
+        let Node { name, path, part, layer, is_input, .. } = self.sides.nodes()[at].clone();
+        let tolerance = self.measured[at].map_or(0.0, |found| found.tolerance);
+        let line = Line {
+            name,
+            path,
+            part,
+            layer,
+            error: None,
+            inherited: None,
+            own: None,
+            how: How::EqualInputs,
+            tolerance,
+            is_wrong: false,
+            is_open: false,
+        };
+        let Some(found) = self.measured[at] else { return Ok(line) };
+        let inherited = self.inherited(&reads);
+        let line = Line { error: Some(found.error), inherited: Some(inherited), ..line };
+        // What the recording begins with brings its error along.
+        let is_start = is_input && reads.is_empty();
+        let line = if is_start { Line { inherited: Some(found.error), ..line } } else { line };
+        if found.error == 0.0 || is_start {
+            return Ok(Line { own: Some(0.0), ..line });
+        }
+        let are_equal = are_known && inherited <= tolerance;
+        // Norms and sums cost little; what they add may hide in the tolerance of their type.
+        let is_exact = part == ModelPart::Norm || !(are_equal && found.agrees());
+        if let Some(exact) =
+            is_exact.then(|| self.exact.own(at, found, &reads)).transpose()?.flatten()
+        {
+            return Ok(Line {
+                own: Some(exact.error),
+                how: How::Recomputed,
+                is_wrong: !exact.agrees,
+                ..line
+            });
+        }
+        let usual = growth.get(&(part, is_input)).copied();
+        let share = usual.unwrap_or(1.0) * inherited;
+        let allowed = tolerance + ALLOWED * share;
+        // Where all agrees that was recorded before it, nothing needs to be known of what is usual.
+        let is_told = are_equal || usual.is_some() || inherited <= tolerance;
+        let is_off = is_told && found.error > allowed;
+        // Rounding may choose other experts in some rows, and in few of them.
+        let is_open =
+            is_off && inherited > 0.0 && found.usual <= allowed && self.chooses(&line.path);
+        let line = Line { is_wrong: is_off && !is_open, is_open, ..line };
+        if are_equal {
+            return Ok(Line { own: Some(found.error), ..line });
+        }
+        Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, ..line })
+    }
+
+    /// Whether a part of the reference chooses experts.
+    fn chooses(&self, path: &str) -> bool {
+        self.sides.left.chooses(path)
+    }
+}

@@ -1,0 +1,199 @@
+//! Two recordings of a whole model, opened: which of their tensors stand beside each other.
+
+use std::path::{Path, PathBuf};
+
+use candle_core::Tensor;
+
+use super::align::{Alignment, align};
+use super::measure::{Beside, Measure, Source, measure};
+use super::part::Parameters;
+use base::error::{Error, Result};
+use file::{Bundle, Recording, open_recording};
+use foreign::{Node, is_record, matched, nodes};
+
+/// A side of the comparison.
+pub struct Side {
+    pub recording: Recording,
+    /// The nodes of each forward pass.
+    pub nodes: Vec<Vec<Node>>,
+}
+
+/// Both sides.
+pub struct Sides {
+    pub left: Side,
+    pub right: Side,
+    /// For each node of the reference, its place among the nodes of each of the port's passes.
+    pub beside: Vec<Vec<Option<usize>>>,
+    pub alignment: Alignment,
+}
+
+impl Side {
+    fn open(place: &Path) -> Result<Self> {
+        let recording = open_recording(place, is_record)?;
+        let all: Vec<Vec<Node>> = recording.passes.iter().map(nodes).collect();
+        if all.iter().all(Vec::is_empty) {
+            let what = tr!("holds no tensor that a part of a model gave");
+            let fix = "record the whole model, by mha_trace.record(model, everything=True), or name tensors by their modules";
+            return Err(Error::file(place, what, fix));
+        }
+        Ok(Self { recording, nodes: all })
+    }
+
+    /// A tensor of a pass.
+    pub fn source(&self, pass: usize, node: &Node) -> Option<Source<'_>> {
+        let file = self.recording.passes.get(pass)?;
+        Some(Source { file, at: node.at, width: node.width() })
+    }
+
+    /// The parameters of a part.
+    pub fn parameters(&self, path: &str) -> Result<Parameters> {
+        let mut all = Parameters::new();
+        for pass in &self.recording.passes {
+            all.extend(parameters(pass, path)?);
+        }
+        Ok(all)
+    }
+
+    /// Whether a part chooses experts, by what its parameters are called.
+    pub fn chooses(&self, path: &str) -> bool {
+        let infos = self.recording.passes.iter().flat_map(Bundle::infos);
+        let mut own = infos.filter_map(|info| info.name.strip_prefix(path));
+        own.any(|name| name.contains("expert") || name.contains("router"))
+    }
+
+    /// The record of the attention at a path.
+    pub fn record(&self, path: &str) -> Option<&PathBuf> {
+        let is_within = |outer: &str, inner: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.recording.records.iter().find(|file| {
+            let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            stem.is_some_and(|stem| is_within(&stem, path) || is_within(path, &stem))
+        })
+    }
+}
+
+/// What a file holds below a path, and no part gave.
+fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
+    let mut all = Parameters::new();
+    for (at, info) in file.infos().iter().enumerate() {
+        let own = info.name.strip_prefix(path).and_then(|rest| rest.strip_prefix(['.', '/']));
+        let is_parameter = info.formula.is_none() && info.shape.len() < 3;
+        if let Some(own) =
+            own.filter(|own| is_parameter && !["in", "out", "input", "output"].contains(own))
+        {
+            let flat: Tensor = file.some_of(at, 0, info.shape.iter().product())?;
+            all.push((own.to_owned(), flat.reshape(info.shape.as_slice())?));
+        }
+    }
+    Ok(all)
+}
+
+impl Sides {
+    /// Opens both sides.
+    pub fn open(left: &Path, right: &Path) -> Result<Self> {
+        let (left_side, right_side) = (Side::open(left)?, Side::open(right)?);
+        if left_side.nodes.len() > 1 {
+            let passes = left_side.nodes.len();
+            let what = tr!("holds {passes} forward passes, and the reference is to be one", passes);
+            return Err(Error::file(
+                left,
+                what,
+                "record one call of the model, or give the file of one",
+            ));
+        }
+        let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
+        let beside: Vec<Vec<Option<usize>>> =
+            right_side.nodes.iter().map(|nodes| matched(own, nodes)).collect();
+        let beside: Vec<Vec<Option<usize>>> = (0..own.len())
+            .map(|at| beside.iter().map(|pass| pass.get(at).copied().flatten()).collect())
+            .collect();
+        if beside.iter().flatten().all(Option::is_none) {
+            let what = tr!("no part of it is beside one of the other recording");
+            return Err(Error::file(
+                right,
+                what,
+                "name tensors by their modules, as in model.layers.0.mlp.out",
+            ));
+        }
+        let alignment = align(&left_side.recording.passes, &right_side.recording.passes)?;
+        Ok(Self { left: left_side, right: right_side, beside, alignment })
+    }
+
+    /// The nodes of the reference, in order of execution.
+    pub fn nodes(&self) -> &[Node] {
+        self.left.nodes.first().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The node of the port beside one of the reference, and its pass: the first that has it.
+    pub fn partner(&self, at: usize) -> Option<(usize, &Node)> {
+        let found =
+            self.beside.get(at)?.iter().enumerate().find_map(|(pass, at)| Some((pass, (*at)?)))?;
+        Some((found.0, self.right.nodes.get(found.0)?.get(found.1)?))
+    }
+
+    /// How far a node is apart on both sides; nothing where the port does not have it, or rows of another width or number.
+    pub fn measured(&self, at: usize) -> Result<Option<Measure>> {
+        let Some(node) = self.nodes().get(at) else { return Ok(None) };
+        let Some(left) = self.left.source(0, node) else { return Ok(None) };
+        let Some(rows) = self.rows(at) else { return Ok(None) };
+        measure(left, &self.sources(at), &rows)
+    }
+
+    /// The port's tensors of a node, in each pass.
+    fn sources(&self, at: usize) -> Vec<Option<Source<'_>>> {
+        let width = self.nodes().get(at).map(Node::width);
+        let places = self.beside.get(at).map(Vec::as_slice).unwrap_or_default();
+        let source = |(pass, place): (usize, &Option<usize>)| {
+            let node = self.right.nodes.get(pass)?.get((*place)?)?;
+            self.right.source(pass, node).filter(|source| Some(source.width) == width)
+        };
+        places.iter().enumerate().map(source).collect()
+    }
+
+    /// Which rows of a node stand beside which of the port.
+    fn rows(&self, at: usize) -> Option<Vec<Beside>> {
+        let node = self.nodes().get(at)?;
+        let places = self.beside.get(at)?;
+        let counts: Vec<Option<usize>> = places
+            .iter()
+            .enumerate()
+            .map(|(pass, place)| Some(self.right.nodes.get(pass)?.get((*place)?)?.rows()))
+            .collect();
+        self.alignment.rows(node.rows(), &counts)
+    }
+
+    /// Rows of a node on both sides, in f32, as (1, rows, width): of the reference, and of the port.
+    pub fn picked(&self, at: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
+        let (Some(node), Some(beside)) = (self.nodes().get(at), self.rows(at)) else {
+            return Ok(None);
+        };
+        let Some(left) = self.left.source(0, node) else { return Ok(None) };
+        let sources = self.sources(at);
+        let mut other = Vec::with_capacity(rows.len());
+        for row in rows {
+            let place = beside.iter().find(|own| (own.left..own.left + own.count).contains(row));
+            let Some(place) = place else { return Ok(None) };
+            let Some(source) = sources.get(place.pass).copied().flatten() else { return Ok(None) };
+            other.push(source.picked(&[place.right + row - place.left])?);
+        }
+        if other.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some([left.picked(rows)?, Tensor::cat(&other, 1)?]))
+    }
+
+    /// The rows of a node that both sides have, at most so many, `worst` among them.
+    pub fn some_rows(&self, at: usize, worst: usize, most: usize) -> Vec<usize> {
+        let all = self.rows(at).unwrap_or_default();
+        let all: Vec<usize> = all.iter().flat_map(|own| own.left..own.left + own.count).collect();
+        let step = (all.len() / most.max(1)).max(1);
+        let mut some: Vec<usize> =
+            all.into_iter().step_by(step).take(most.saturating_sub(1)).collect();
+        if !some.contains(&worst) {
+            some.push(worst);
+        }
+        some.sort_unstable();
+        some
+    }
+}

@@ -1,0 +1,311 @@
+//! What does a recording of a whole model hold: which tensor is what which part of it gave?
+
+use candle_core::DType;
+
+use file::{Bundle, Info};
+use program::Name;
+
+/// A part of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Tokens or positions as vectors.
+    Embedding,
+    /// A norm.
+    Norm,
+    /// Attention.
+    Attention,
+    /// A feed-forward network.
+    Mlp,
+    /// A linear layer.
+    Linear,
+    /// What is handed from part to part: a residual stream, or whatever code does between modules.
+    Between,
+    /// A whole layer: the residual stream behind it.
+    Layer,
+    /// The logits.
+    Logits,
+    /// Something else.
+    Other,
+}
+
+impl Part {
+    /// What it is called, in the language in force.
+    #[must_use]
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Embedding => tr!("embedding"),
+            Self::Norm => tr!("norm"),
+            Self::Attention => tr!("attention"),
+            Self::Mlp => tr!("MLP"),
+            Self::Linear => tr!("linear layer"),
+            Self::Between => tr!("step between modules"),
+            Self::Layer => tr!("residual sum"),
+            Self::Logits => tr!("logits layer"),
+            Self::Other => tr!("another module"),
+        }
+    }
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Norm => "norm",
+            Self::Attention => "attention",
+            Self::Mlp => "mlp",
+            Self::Linear => "linear",
+            Self::Between => "between",
+            Self::Layer => "layer",
+            Self::Logits => "logits",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Parts by what stands in their names, the first that fits: the words, the part, its place in a layer, and whether it is what
+/// goes into a part. Names are those of transformers, `TransformerLens`, llama.cpp, MLX and Flax.
+const WORDS: &[(&[&str], Part, u32)] = &[
+    (&["resid_pre"], Part::Between, 0),
+    (&["resid_mid", "ffn_inp"], Part::Between, 50),
+    (&["resid_post", "l_out"], Part::Layer, 90),
+    (&["lm_head", "logits", "unembed", "result_output", "embed_out"], Part::Logits, 0),
+    (
+        &[
+            "input_layernorm",
+            "ln_1",
+            "ln1",
+            "attn_norm",
+            "attention_norm",
+            "norm1",
+            "pre_attention",
+        ],
+        Part::Norm,
+        10,
+    ),
+    (&["pre_feedforward", "ln_2", "ln2", "ffn_norm", "norm2", "pre_mlp"], Part::Norm, 60),
+    (&["post_feedforward", "post_mlp"], Part::Norm, 80),
+    (&["post_attention"], Part::Norm, 60),
+    (&["norm", "ln_f", "ln_final"], Part::Norm, 85),
+    (&["emb", "wte", "wpe"], Part::Embedding, 0),
+    (&["attn", "attention", "kqv_out"], Part::Attention, 20),
+    (&["mlp", "ffn", "feed_forward", "feedforward", "moe", "experts"], Part::Mlp, 70),
+];
+
+/// A tensor of a recording: what a part of the model gave, or what went into one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Its place in the file.
+    pub at: usize,
+    /// Its name there.
+    pub name: String,
+    /// The module.
+    pub path: String,
+    /// Whether it went into the module, and no part that was recorded gave it.
+    pub is_input: bool,
+    /// What the module is; what went into one lies between parts.
+    pub part: Part,
+    /// The place among the parts of its layer.
+    pub rank: u32,
+    /// The layer that it stands in.
+    pub layer: Option<usize>,
+    /// The nodes that the module read, where the file says it.
+    pub reads: Vec<usize>,
+    /// The ε of a norm, where the file says it.
+    pub eps: Option<f64>,
+    /// The lengths of its axes.
+    pub shape: Vec<usize>,
+    /// Its type.
+    pub dtype: DType,
+}
+
+impl Node {
+    /// How wide its rows are.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// How many rows it has.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        let (_, outer) = self.shape.split_last().unwrap_or((&1, &[]));
+        outer.iter().product()
+    }
+}
+
+/// Whether a file records a single attention: it states its run, or has nothing but steps.
+#[must_use]
+pub fn is_record(bundle: &Bundle) -> bool {
+    let is_step =
+        |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
+    bundle.config().is_some() || bundle.infos().iter().all(is_step)
+}
+
+/// The nodes of a recording in order of execution. Files of [`mha_trace.record`] say it; of others names tell.
+///
+/// [`mha_trace.record`]: https://docs.rs/mha-trace
+#[must_use]
+pub fn nodes(bundle: &Bundle) -> Vec<Node> {
+    let infos = bundle.infos();
+    let is_said = infos.iter().any(|info| info.formula.as_deref().is_some_and(is_call));
+    let is_node = |info: &Info| {
+        let is_number = info.dtype.is_float() && info.shape.len() > 1;
+        is_number && if is_said { info.formula.is_some() } else { !is_weight(&info.name) }
+    };
+    let found = infos.iter().enumerate().filter(|(_, info)| is_node(info));
+    let mut all: Vec<Node> = found.map(|(at, info)| node(at, info)).collect();
+    if !is_said {
+        let is_first = |node: &Node| node.layer.is_none() && node.part == Part::Embedding;
+        let stage =
+            |node: &Node| if is_first(node) { 0 } else { 1 + u8::from(node.layer.is_none()) };
+        all.sort_by_key(|node| (stage(node), node.layer, node.rank, !node.is_input));
+        return all;
+    }
+    let names: Vec<String> = all.iter().map(|node| node.name.clone()).collect();
+    for node in &mut all {
+        let call = infos.get(node.at).and_then(|info| info.formula.as_deref()).and_then(call);
+        let (_, arguments) = call.unwrap_or(("", ""));
+        for argument in arguments.split(", ") {
+            match argument.split_once('=') {
+                Some(("eps", eps)) => node.eps = eps.parse().ok(),
+                _ => node.reads.extend(names.iter().position(|name| name == argument)),
+            }
+        }
+    }
+    all
+}
+
+/// What a formula of a call says: the class, and the arguments.
+fn call(formula: &str) -> Option<(&str, &str)> {
+    formula.strip_suffix(')')?.split_once('(')
+}
+
+fn is_call(formula: &str) -> bool {
+    call(formula).is_some_and(|(class, _)| class.chars().all(|c| c.is_alphanumeric() || c == '_'))
+}
+
+/// Whether a tensor of that name is a parameter.
+fn is_weight(name: &str) -> bool {
+    ["weight", "bias", "kernel", "scale", "embedding"].iter().any(|end| {
+        name.strip_suffix(end).is_some_and(|path| path.is_empty() || path.ends_with(['.', '/']))
+    })
+}
+
+fn node(at: usize, info: &Info) -> Node {
+    let name = &info.name;
+    let end = |end: &str| name.strip_suffix(end).filter(|path| !path.is_empty());
+    let input = [".in", ".input", "/in"].iter().find_map(|mark| end(mark));
+    let output = [".out", ".output", "/out"].iter().find_map(|mark| end(mark));
+    let path = input.or(output).unwrap_or(name);
+    let class = info.formula.as_deref().and_then(call).map_or("", |(class, _)| class);
+    let (layer, inner) = layer_of(path);
+    let (part, rank) = part_of(inner, class, layer);
+    let is_input = input.is_some();
+    let part = if is_input { Part::Between } else { part };
+    let (shape, dtype) = (info.shape.clone(), info.dtype);
+    let (name, path) = (name.clone(), path.to_owned());
+    Node { at, name, path, is_input, part, rank, layer, reads: Vec::new(), eps: None, shape, dtype }
+}
+
+/// The first number in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
+fn layer_of(path: &str) -> (Option<usize>, &str) {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut from = 0;
+    while let Some(start) =
+        path.get(from..).and_then(|rest| rest.find(is_digit)).map(|at| at + from)
+    {
+        let rest = path.get(start..).unwrap_or_default();
+        let end = rest.find(|c| !is_digit(c)).unwrap_or(rest.len());
+        let behind = rest.get(end..).unwrap_or_default();
+        let before = path.get(..start).unwrap_or_default();
+        let stands_alone = before.ends_with(['.', '/', '-', '_'])
+            && (behind.is_empty() || behind.starts_with(['.', '/', '-']));
+        // `ln_1` is a name: a number behind a bare underscore counts only where a module of its own ends there.
+        let is_name =
+            before.ends_with('_') && !before.contains("layer") && !before.contains("block");
+        if stands_alone && !is_name {
+            let layer = rest.get(..end).and_then(|number| number.parse().ok());
+            let inner = behind.trim_start_matches(['.', '/', '-']);
+            // Behind a dash the number is that of what stands before it.
+            let is_dashed = before.ends_with('-');
+            return (layer, if is_dashed && inner.is_empty() { before } else { inner });
+        }
+        from = start + end;
+    }
+    (None, path)
+}
+
+/// What a module is, by its name in its layer, or by its class.
+fn part_of(inner: &str, class: &str, layer: Option<usize>) -> (Part, u32) {
+    let lower = inner.to_ascii_lowercase();
+    if layer.is_some() && lower.is_empty() {
+        return (Part::Layer, 90);
+    }
+    let of = |text: &str| {
+        let has =
+            |(words, ..): &&(&[&str], Part, u32)| words.iter().any(|word| text.contains(word));
+        WORDS.iter().find(has).map(|(_, part, rank)| (*part, *rank))
+    };
+    let kind = class.to_ascii_lowercase();
+    let last = lower.rsplit(['.', '/']).next().unwrap_or(&lower);
+    match of(last) {
+        // A class says more than a name that a norm shares with what it stands behind.
+        Some((Part::Attention, rank)) if kind.contains("norm") => (Part::Norm, rank + 5),
+        Some(found) => found,
+        None if kind.contains("linear") || kind == "conv1d" => (Part::Linear, 75),
+        None => of(&kind).or_else(|| of(&lower)).unwrap_or((Part::Other, 75)),
+    }
+}
+
+/// Which node of the other recording each is beside: the one of its name; else, of those that no name has, the one that
+/// stands at the same place, by layer, part and order, and has rows of the same width.
+#[must_use]
+pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
+    let by_name = |node: &Node| right.iter().position(|other| other.name == node.name);
+    let mut found: Vec<Option<usize>> = left.iter().map(by_name).collect();
+    let is_open = |other: &Node| !left.iter().any(|node| node.name == other.name);
+    let mut open: Vec<usize> =
+        (0..right.len()).filter(|at| right.get(*at).is_some_and(is_open)).collect();
+    for (node, found) in left.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+        let key = |node: &Node| (node.layer, node.part, node.is_input, node.width());
+        let is_it = |at: &usize| right.get(*at).is_some_and(|other| key(other) == key(node));
+        // Norms of one layer are told by where they stand.
+        let same_rank = open.iter().position(|at| {
+            is_it(at) && right.get(*at).is_some_and(|other| other.rank == node.rank)
+        });
+        if let Some(place) = same_rank.or_else(|| open.iter().position(is_it)) {
+            *found = Some(open.remove(place));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_a_part_is() {
+        let told = |path: &str, class: &str| {
+            let (layer, inner) = layer_of(path);
+            (layer, part_of(inner, class, layer).0)
+        };
+        for (path, class, layer, part) in [
+            ("model.layers.3.mlp", "LlamaMLP", Some(3), Part::Mlp),
+            ("model.layers.3.post_attention_layernorm", "LlamaRMSNorm", Some(3), Part::Norm),
+            ("transformer.h.1.ln_1", "LayerNorm", Some(1), Part::Norm),
+            ("transformer.ln_f", "LayerNorm", None, Part::Norm),
+            ("transformer.wte", "Embedding", None, Part::Embedding),
+            ("encoder.layer.0.attention.output.dense", "Linear", Some(0), Part::Linear),
+            ("model.layers.11", "LlamaDecoderLayer", Some(11), Part::Layer),
+            ("blocks.2.hook_resid_post", "", Some(2), Part::Layer),
+            ("blocks.2.hook_attn_out", "", Some(2), Part::Attention),
+            ("l_out-7", "", Some(7), Part::Layer),
+            ("ffn_out-7", "", Some(7), Part::Mlp),
+            ("layers_0/mlp", "", Some(0), Part::Mlp),
+            ("lm_head", "Linear", None, Part::Logits),
+        ] {
+            assert_eq!(told(path, class), (layer, part), "{path}");
+        }
+    }
+}

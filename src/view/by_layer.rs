@@ -1,0 +1,212 @@
+//! The comparison of two recordings of a whole model, for people.
+
+use super::number::magnitude;
+use super::page::{Block, Table, Text, Tone};
+use super::report::{Sides, Tables, report_page, tone};
+use base::error::{quoted, shown};
+use check::{ByLayer, How, Line};
+use foreign::ModelPart;
+
+/// How many tensors of other names are told.
+const MOST_MATCHES: usize = 3;
+
+/// The page: the verdict, a table of the layers, the first wrong part, and what is wrong with it. `rows` says whether the table is
+/// shown.
+#[must_use]
+pub fn by_layer_page(found: &ByLayer, sides: Sides, rows: Tables) -> Vec<Block> {
+    let (word, told) = (found.verdict().name(), found.verdict().told());
+    let tone = tone(found.verdict());
+    let translated = if told == word { String::new() } else { tr!(" ({told})", told) };
+    let parts = found.compared();
+    let title = format!("{} · {}", shown(&found.left), shown(&found.right));
+    let compared = tr!("{translated}, {parts} parts compared", translated, parts);
+    let mut blocks = vec![Block::Verdict(title, Text::toned(word, tone), compared)];
+    blocks.extend(
+        found.warning.iter().map(|warning| Block::text(tr!("warning: {warning}", warning))),
+    );
+    blocks.extend(facts(found).into_iter().map(Block::Fact));
+    if rows != Tables::Hidden {
+        blocks.push(Block::Table(table(found)));
+    }
+    blocks.push(Block::text(verdict(found)));
+    blocks.extend(others(found).into_iter().chain(open(found)).map(Block::text));
+    if let Some(named) = &found.named {
+        blocks.push(Block::text(named.what.clone()));
+        blocks.extend(named.facts.iter().map(|fact| Block::Text(1, fact.clone())));
+        blocks.extend(
+            named.report.iter().flat_map(|report| report_page(report, sides, Tables::Hidden)),
+        );
+    }
+    blocks
+}
+
+fn facts(found: &ByLayer) -> Vec<String> {
+    let mut facts: Vec<String> = found.aligned.iter().cloned().collect();
+    let shown_matches = found.matches.iter().take(MOST_MATCHES);
+    facts.extend(shown_matches.map(|(left, right)| {
+        tr!("{left} beside {right}, by order and width", left = shown(left), right = shown(right))
+    }));
+    if let Some(more) = found.matches.len().checked_sub(MOST_MATCHES).filter(|more| *more > 0) {
+        facts.push(tr!("{more} more tensors are matched so", more));
+    }
+    let missing: Vec<&Line> = found.lines.iter().filter(|line| line.error.is_none()).collect();
+    if let Some(first) = missing.first() {
+        let (count, name) = (missing.len(), quoted(&first.name));
+        facts.push(tr!("{count} tensors of the reference are not compared, as the port has none beside them: {name} first", count, name));
+    }
+    facts
+}
+
+/// A stretch of parts: a layer, or what stands before or behind the layers.
+fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
+    lines.chunk_by(|left, right| left.layer == right.layer)
+}
+
+fn table(found: &ByLayer) -> Table {
+    let header = [
+        tr!("layer"),
+        tr!("error before it"),
+        tr!("adds by itself"),
+        tr!("error behind it"),
+        tr!("most by"),
+        tr!("known by"),
+    ];
+    let first = found.first.and_then(|at| found.lines.get(at));
+    let mut is_before = true;
+    let row = |lines: &[Line]| {
+        let seen: Vec<&Line> = lines.iter().filter(|line| line.error.is_some()).collect();
+        let layer = lines.first().and_then(|line| line.layer);
+        let is_first = first.is_some_and(|first| lines.contains(first));
+        let name = match layer {
+            Some(layer) => layer.to_string(),
+            None if is_before => tr!("before").to_owned(),
+            None => tr!("behind").to_owned(),
+        };
+        is_before = false;
+        let tone = if is_first { Tone::Bad } else { Tone::Plain };
+        let mut row = vec![Text::toned(name, tone)];
+        let number = |number: Option<f64>| Text::number(number.map_or(String::new(), magnitude));
+        let most = seen.iter().copied().max_by(|left, right| {
+            let own = |line: &Line| line.own.unwrap_or(0.0);
+            let wrong = |line: &Line| (line.is_wrong, own(line));
+            wrong(left).0.cmp(&wrong(right).0).then(own(left).total_cmp(&own(right)))
+        });
+        row.push(number(seen.first().and_then(|line| line.inherited)));
+        let is_rounding =
+            |line: &&Line| !line.is_wrong && line.own.is_some_and(|own| own <= line.tolerance);
+        row.push(match most.filter(is_rounding).and_then(|line| line.own) {
+            Some(own) if own > 0.0 => Text { tone: Tone::Faint, ..Text::number(tr!("rounding")) },
+            _ => number(most.and_then(|line| line.own)),
+        });
+        row.push(number(seen.last().and_then(|line| line.error)));
+        if let Some(line) = most.filter(|line| !is_rounding(line)) {
+            let name = name_of(line);
+            let word = if line.is_wrong { tr!("{part}, wrong", part = name) } else { name };
+            row.push(Text::toned(word, if line.is_wrong { Tone::Bad } else { Tone::Plain }));
+            row.push(Text { is_spare: true, ..line.how.told().into() });
+        }
+        row
+    };
+    let rows = stretches(&found.lines).map(row).collect();
+    Table {
+        header: header.map(str::to_owned).to_vec(),
+        rows,
+        wraps: header.len() - 1,
+        is_inner: true,
+    }
+}
+
+/// What a part is called: its module, and of what went into one, that.
+fn name_of(line: &Line) -> String {
+    let inner = line.path.rsplit(['.', '/']).next().unwrap_or(&line.path);
+    match line.part {
+        ModelPart::Between => tr!("into {inner}", inner = shown(inner)),
+        ModelPart::Layer => tr!("the sum behind it").to_owned(),
+        _ => shown(inner).into_owned(),
+    }
+}
+
+/// The first wrong part in a sentence.
+fn verdict(found: &ByLayer) -> String {
+    let Some(line) = found.first.and_then(|at| found.lines.get(at)) else {
+        let most = found.lines.iter().filter_map(|line| line.error).fold(0.0, f64::max);
+        return match most {
+            0.0 => tr!("all parts are equal, bit for bit").to_owned(),
+            _ => tr!(
+                "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",
+                most = magnitude(most)
+            ),
+        };
+    };
+    let (name, part) = (shown(&line.name), line.part.told());
+    let own = magnitude(line.own.unwrap_or(0.0));
+    let place = match line.layer {
+        Some(layer) => tr!("the {part} of layer {layer}", part, layer),
+        None => tr!("the {part}", part),
+    };
+    let (inherited, error) =
+        (magnitude(line.inherited.unwrap_or(0.0)), magnitude(line.error.unwrap_or(0.0)));
+    let reads_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
+    let first = match line.how {
+        How::Inferred if reads_equal => tr!(
+            "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; that its inputs are equal is inferred",
+            place,
+            name,
+            inherited,
+            error
+        ),
+        How::Inferred => tr!(
+            "{place} is the first that makes more of the error before it than its kind does ({name}): {error} of {inherited}; that is inferred",
+            place,
+            name,
+            error,
+            inherited
+        ),
+        How::Recomputed if !reads_equal => tr!(
+            "{place} is the first that is wrong by itself ({name}): for the port's own inputs it is off by {own}",
+            place,
+            name,
+            own
+        ),
+        How::EqualInputs | How::Recomputed => tr!(
+            "{place} is the first that differs with equal inputs ({name}): what it reads is off by {inherited}, what it gives by {error}",
+            place,
+            name,
+            inherited,
+            error
+        ),
+    };
+    if line.part == ModelPart::Attention { first } else { tr!("not attention: {first}", first) }
+}
+
+/// The other parts that are wrong by themselves.
+fn others(found: &ByLayer) -> Option<String> {
+    let behind = found.first.map_or(found.lines.len(), |at| at + 1);
+    let wrong: Vec<&Line> = found.lines.iter().skip(behind).filter(|line| line.is_wrong).collect();
+    let (first, count) = (wrong.first()?, wrong.len());
+    let name = shown(&first.name);
+    Some(match count {
+        1 => tr!("also wrong by itself: {name}", name),
+        _ => tr!("{count} later parts are wrong by themselves, too: {name} first", count, name),
+    })
+}
+
+/// What could not be judged, or by how errors grow alone.
+fn open(found: &ByLayer) -> Vec<String> {
+    let lines = || found.lines.iter();
+    let mut open: Vec<String> = lines()
+        .filter(|line| line.is_open)
+        .map(|line| tr!("{name} chooses experts, and rounding may choose others: its rows that are off were not judged", name = shown(&line.name)))
+        .collect();
+    let is_inferred = |line: &&Line| {
+        line.how == How::Inferred && line.own.is_some_and(|own| own > line.tolerance)
+    };
+    let count = lines().filter(is_inferred).count();
+    if count > 0 && found.first.is_none() {
+        open.push(tr!(
+            "{count} parts could not be recomputed, and were judged by how errors grow",
+            count
+        ));
+    }
+    open
+}

@@ -1,0 +1,240 @@
+//! Whole models, recorded part by part from transformers' own: the first wrong part is found and its mistake named, and what
+//! differs by rounding alone is never taken as wrong.
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use candle_core::Tensor;
+use common::fixtures;
+use mha_trace::check::{ByLayer, How, Tolerances, by_layer};
+use mha_trace::file::Bundle;
+use mha_trace::foreign::ModelPart;
+
+fn compared(left: &Path, right: &Path) -> ByLayer {
+    by_layer(left, right, &Tolerances::default())
+        .unwrap_or_else(|error| panic!("{}: {error}", right.display()))
+}
+
+fn at(name: &str) -> PathBuf {
+    fixtures("whole").join(name)
+}
+
+/// The sentences of what was found at the first wrong part.
+fn summaries(found: &ByLayer) -> Vec<String> {
+    let named = found.named.as_ref();
+    let report = named.and_then(|named| named.report.as_ref());
+    let findings = report.and_then(|report| report.diagnosis.as_ref());
+    let findings = findings.into_iter().flat_map(|diagnosis| &diagnosis.findings);
+    let summaries = findings.flat_map(|found| std::iter::once(found).chain(&found.also));
+    let summaries = summaries.map(|found| format!("{}: {}", found.id, found.summary));
+    summaries.chain(named.into_iter().flat_map(|named| named.facts.clone())).collect()
+}
+
+/// Other kernels, other types, padding elsewhere, and the steps of a cache.
+#[test]
+fn right_models_are_never_accused() {
+    for port in
+        ["llama-eager", "llama-bf16", "llama-f64", "llama-padded", "llama-cache", "llama-reference"]
+    {
+        let found = compared(&at("llama-reference"), &at(port));
+        let wrong: Vec<&str> = found
+            .lines
+            .iter()
+            .filter(|line| line.is_wrong)
+            .map(|line| line.name.as_str())
+            .collect();
+        assert!(found.is_same() && wrong.is_empty(), "{port}: {wrong:?} {:?}", found.warning);
+        assert_eq!(found.compared(), 22, "{port}");
+    }
+}
+
+#[test]
+fn tokens_are_aligned_by_their_ids() {
+    let padded = compared(&at("llama-reference"), &at("llama-padded")).aligned.expect("aligned");
+    assert_eq!(
+        padded,
+        "tokens aligned by their ids, padding stands elsewhere: 8 of 8 tokens are compared"
+    );
+    let cache = compared(&at("llama-reference"), &at("llama-cache")).aligned.expect("aligned");
+    assert_eq!(
+        cache,
+        "tokens aligned by their ids, 3 passes beside one: 8 of 8 tokens are compared"
+    );
+}
+
+#[test]
+fn the_first_wrong_part_is_found_and_its_mistake_named() {
+    for (reference, port, name, layer, mistake) in [
+        (
+            "llama",
+            "eps",
+            "model.layers.1.post_attention_layernorm.out",
+            1,
+            "eps is 0.001 where 1e-6 was meant",
+        ),
+        (
+            "llama",
+            "one-more",
+            "model.layers.2.input_layernorm.out",
+            2,
+            "the weight is 1 + w in place of w",
+        ),
+        (
+            "llama",
+            "gelu",
+            "model.layers.1.mlp.out",
+            1,
+            "the gate goes through GELU, not through SiLU",
+        ),
+        (
+            "llama",
+            "swapped",
+            "model.layers.1.mlp.out",
+            1,
+            "mlp_up and mlp_gate change places in it",
+        ),
+        ("llama", "scale", "model.layers.1.self_attn.out", 1, "scale-sqrt-d-model: "),
+        ("llama", "transposed", "model.layers.0.self_attn.out", 0, "weight-transposed-o: "),
+        (
+            "gpt2",
+            "gelu",
+            "transformer.h.1.mlp.out",
+            1,
+            "the features go through GELU, not through GELU by tanh",
+        ),
+        ("gpt2", "bias", "transformer.h.0.mlp.out", 0, "the bias is not added"),
+    ] {
+        let found =
+            compared(&at(&format!("{reference}-reference")), &at(&format!("{reference}-{port}")));
+        let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
+        assert_eq!((first.name.as_str(), first.layer), (name, Some(layer)), "{port}");
+        assert!(first.inherited <= Some(first.tolerance), "{port}: {first:?}");
+        let said = summaries(&found);
+        assert!(said.iter().any(|said| said.contains(mistake)), "{port}: {said:?}");
+        // What is behind it inherits the error, and is not accused.
+        let wrong = found.lines.iter().filter(|line| line.is_wrong).count();
+        assert_eq!(wrong, 1, "{port}");
+        assert!(!found.is_same());
+    }
+}
+
+#[test]
+fn a_wrong_residual_sum_is_told_by_its_terms() {
+    let found = compared(&at("llama-reference"), &at("llama-residual"));
+    let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
+    assert_eq!((first.part, first.layer, first.how), (ModelPart::Layer, Some(1), How::Recomputed));
+    assert_eq!(
+        found.named.expect("told").what,
+        "in the reference it is model.layers.1.post_attention_layernorm.in + model.layers.1.mlp.out, and in the port \
+         model.layers.0.out + model.layers.1.mlp.out"
+    );
+}
+
+#[test]
+fn parameters_that_are_not_the_references_are_told() {
+    let found = compared(&at("llama-reference"), &at("llama-transposed"));
+    assert_eq!(
+        found.named.expect("told").facts,
+        ["its parameter w_o is the reference's, transposed"]
+    );
+}
+
+/// The tensors of a recording under other names, in a file that says nothing else of them.
+fn renamed(from: &str, to: &Path, rename: impl Fn(&str) -> Option<String>) {
+    let mut bundle = Bundle::open(&at(from).join("parts.safetensors")).expect("opens");
+    let count = bundle.infos().len();
+    let entries = (0..count).map(|at| bundle.entry(at).expect("reads"));
+    let tensors: HashMap<String, Tensor> =
+        entries.filter_map(|entry| Some((rename(&entry.name)?, entry.tensor))).collect();
+    candle_core::safetensors::save(&tensors, to).expect("written");
+}
+
+/// As Flax might name them; what goes into modules is not recorded.
+fn in_flax(name: &str) -> Option<String> {
+    let inner = name.strip_suffix(".out")?.strip_prefix("model.").unwrap_or("head/logits");
+    let inner = inner.replace("layers.", "layers_").replace('.', "/");
+    let words = [
+        ("input_layernorm", "pre_attention_norm"),
+        ("post_attention_layernorm", "pre_mlp_norm"),
+        ("self_attn", "attention"),
+        ("mlp", "feed_forward"),
+        ("embed_tokens", "embedder"),
+    ];
+    Some(words.iter().fold(inner, |name, (own, other)| name.replace(own, other)))
+}
+
+#[test]
+fn modules_of_other_names_are_matched_by_order_and_width() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (port, layer) in
+        [("llama-eager", None), ("llama-gelu", Some(1)), ("llama-one-more", Some(2))]
+    {
+        let path = folder.path().join("flax.safetensors");
+        renamed(port, &path, in_flax);
+        let found = compared(&at("llama-reference"), &path);
+        assert_eq!(found.first.and_then(|at| found.lines[at].layer), layer, "{port}");
+        assert_eq!(found.compared(), 18, "{port}");
+        let beside = ("model.layers.0.mlp.out".to_owned(), "layers_0/feed_forward".to_owned());
+        assert!(found.matches.contains(&beside), "{port}: {:?}", found.matches);
+    }
+    // Where neither says what reads what, the order of layers and parts does.
+    let (left, right) = (folder.path().join("a.safetensors"), folder.path().join("b.safetensors"));
+    renamed("llama-eager", &left, in_flax);
+    renamed("llama-gelu", &right, in_flax);
+    let found = compared(&left, &right);
+    let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
+    assert_eq!((first.part, first.layer), (ModelPart::Mlp, Some(1)));
+    renamed("llama-reference", &right, in_flax);
+    assert!(compared(&left, &right).is_same());
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = |left: &Path, right: &Path| {
+        let error = by_layer(left, right, &Tolerances::default()).expect_err("refused");
+        format!("{error}")
+    };
+    let empty = refused(folder.path(), &at("llama-eager"));
+    assert!(empty.contains("is a folder without files of tensors"), "{empty}");
+    let passes = refused(&at("llama-cache"), &at("llama-eager"));
+    assert!(passes.contains("holds 3 forward passes, and the reference is to be one"), "{passes}");
+    let record = at("llama-reference").join("model.layers.0.self_attn.safetensors");
+    let alone = refused(&record, &record);
+    assert!(alone.contains("holds no tensor that a part of a model gave"), "{alone}");
+    let path = folder.path().join("other.safetensors");
+    let narrow =
+        Tensor::ones((2, 5), candle_core::DType::F32, &candle_core::Device::Cpu).expect("fits");
+    candle_core::safetensors::save(&HashMap::from([("layers.0.out", narrow)]), &path)
+        .expect("written");
+    let strangers = refused(&at("llama-reference"), &path);
+    assert!(
+        strangers.contains("no part of it is beside one of the other recording"),
+        "{strangers}"
+    );
+}
+
+#[test]
+fn other_tokens_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("other.safetensors");
+    let mut bundle = Bundle::open(&at("llama-eager").join("parts.safetensors")).expect("opens");
+    let count = bundle.infos().len();
+    let entries = (0..count).map(|at| bundle.entry(at).expect("reads"));
+    let other = |name: &str, tensor: Tensor| match name {
+        "input_ids" => (tensor + 1.0).expect("numbers"),
+        _ => tensor,
+    };
+    let tensors: HashMap<String, Tensor> =
+        entries.map(|entry| (entry.name.clone(), other(&entry.name, entry.tensor))).collect();
+    candle_core::safetensors::save(&tensors, &path).expect("written");
+    let found = compared(&at("llama-reference"), &path);
+    let warning = found.warning.clone().expect("told");
+    assert_eq!(
+        warning,
+        "the two were not called with the same tokens: they differ first in item 0, at token 0"
+    );
+    assert!(!found.is_same());
+}
