@@ -66,6 +66,30 @@ pub const ALL: &[Mistake] = &[
                 "T = I - (k_beta @ k.mT * decay_mask).tril(-1)",
                 INVERSE
             ),
+            way!(
+                OtherSign,
+                "the triangular system of a chunk has the other sign: what its earlier tokens wrote is added, not subtracted",
+                "v_new = solve_triangular(I - A, v_beta)",
+                "v_new = solve_triangular(I + A, v_beta)"
+            ),
+            way!(
+                Blocks8,
+                "the inverse of the keys' matrix is that of its blocks of 8 tokens: those beside the diagonal are left out",
+                "T = block_diag(*(inverse(I + A[i : i + 8, i : i + 8]) for i in range(0, C, 8)))",
+                INVERSE
+            ),
+            way!(
+                Blocks16,
+                "the inverse of the keys' matrix is that of its blocks of 16 tokens: those beside the diagonal are left out",
+                "T = block_diag(*(inverse(I + A[i : i + 16, i : i + 16]) for i in range(0, C, 16)))",
+                INVERSE
+            ),
+            way!(
+                Blocks32,
+                "the inverse of the keys' matrix is that of its blocks of 32 tokens: those beside the diagonal are left out",
+                "T = block_diag(*(inverse(I + A[i : i + 32, i : i + 32]) for i in range(0, C, 32)))",
+                INVERSE
+            ),
         ],
         seen: &[],
     },

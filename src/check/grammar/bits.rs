@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::blocks::taken_from;
 use super::{Grammar, after};
 use crate::candidate::cost;
+use crate::cells::cells;
 use program::{
     Along, Axis, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip,
     Step,
@@ -79,6 +80,7 @@ impl Grammar<'_> {
             add(Kind::Repeated, after(*own, &[*scale]), told);
         }
         self.scales_of_others(step.name, *scale);
+        self.scales_of_groups(step.name, *scale);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
         for own in EightBits::holding(numbers).unwrap_or_default() {
             for other in EightBits::ALL.into_iter().filter(|other| *other != own) {
@@ -91,6 +93,56 @@ impl Grammar<'_> {
                 );
                 let change = Change::Before(0, Slip::ReadAs(own, other).into(), Vec::new());
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
+            }
+        }
+    }
+
+    /// One scale that serves all, and groups of features that are taken to be longer or shorter.
+    fn scales_of_groups(&mut self, at: Name, scale: Name) {
+        let Some(step) = self.right.step(scale) else { return };
+        let shape = step.axes.shape();
+        let take = |axis: usize, places: Vec<usize>| {
+            let take = Slip::Along(axis, Along::Take(places));
+            Edit::new(at, Change::Before(1, take.into(), Vec::new()))
+        };
+        let long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] > 1).collect();
+        let last = shape.len().saturating_sub(1);
+        let heads: Vec<usize> = long.iter().copied().filter(|axis| *axis < 2).collect();
+        let told = tr!("one number of {scale}, the first, serves all items and heads", scale);
+        if heads.len() > 1 {
+            let first = heads.iter().map(|axis| take(*axis, vec![0; shape[*axis]]));
+            self.add_all(Kind::Axes, cost::COMMON, first.collect(), at, told);
+        }
+        let features = shape.get(last).copied().unwrap_or_default();
+        let Ok(numbers) = cells(&step.value) else { return };
+        let are_alike = |size: &usize| {
+            let rows = numbers.chunks(features.max(1));
+            rows.into_iter()
+                .all(|row| row.chunks(*size).all(|own| own.iter().all(|one| *one == own[0])))
+        };
+        let sizes = (2..features).rev().filter(|size| features.is_multiple_of(*size));
+        if let Some(size) = sizes.into_iter().find(are_alike) {
+            for (read, told) in [
+                (
+                    2 * size,
+                    tr!(
+                        "groups of {size} features are taken for such of {twice}",
+                        size,
+                        twice = 2 * size
+                    ),
+                ),
+                (
+                    size / 2,
+                    tr!(
+                        "groups of {size} features are taken for such of {half}",
+                        size,
+                        half = size / 2
+                    ),
+                ),
+            ] {
+                let place = |feature: usize| (feature / read * size).min(features - 1);
+                let places = (0..features).map(place).collect();
+                self.add_all(Kind::Axes, cost::COMMON, vec![take(last, places)], at, told);
             }
         }
     }

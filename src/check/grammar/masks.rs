@@ -208,6 +208,13 @@ impl Grammar<'_> {
             tr!("every query has the mask of the last"),
             cost::PLAIN,
         );
+        for last in [queries, keys] {
+            add(
+                of(&|_, q, k| k + queries > q + last),
+                tr!("it is the causal mask, whatever mask is given"),
+                cost::PLAIN,
+            );
+        }
         for by in [1, keys - 1] {
             let told = if by == 1 {
                 tr!("the mask is one key too far right")

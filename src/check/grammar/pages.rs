@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::{Grammar, after, documents};
 use crate::candidate::cost;
 use program::{
-    Along, ByPosition, Change, Documents, Edit, Heads, Kind, Masking, Name, Op, Shift, Slip, Step,
-    Trace, TurnedPages, places,
+    Along, ByPosition, Change, Documents, Edit, Heads, Kind, Masking, Name, Op, PageTurn, Shift,
+    Slip, Step, Trace, TurnedPages, places,
 };
 
 /// So many readings of one table are tried at most.
@@ -30,6 +30,40 @@ pub fn page_size(right: &Trace) -> Option<usize> {
 /// How many keys each sequence has.
 fn lengths(own: Option<&Documents>, keys: usize) -> Vec<usize> {
     own.and_then(|own| own.keys.first().cloned()).unwrap_or_else(|| vec![keys])
+}
+
+/// How pages of so many slots can be read in another order than they are stored in.
+fn turns(page: usize) -> Vec<(PageTurn, String)> {
+    let mut all = vec![
+        (
+            PageTurn::HeadsStored,
+            tr!("pages of {page} slots that hold head after head are read slot by slot", page),
+        ),
+        (
+            PageTurn::HeadsRead,
+            tr!("pages of {page} slots that hold slot after slot are read head by head", page),
+        ),
+        (
+            PageTurn::FeaturesRead,
+            tr!("pages of {page} slots, each with its features, are read feature by feature", page),
+        ),
+        (
+            PageTurn::FeaturesStored,
+            tr!(
+                "pages of {page} slots that hold feature after feature are read slot by slot",
+                page
+            ),
+        ),
+    ];
+    for features in [4, 8, 16] {
+        let told = tr!(
+            "pages of {page} slots that hold {features} features of all slots after each other are read feature by feature",
+            page,
+            features
+        );
+        all.push((PageTurn::Split(features), told));
+    }
+    all
 }
 
 impl Grammar<'_> {
@@ -56,24 +90,9 @@ impl Grammar<'_> {
         table.exchanged(&mut add);
         table.with_other_rows(&mut add);
         for page in pages_of(all).filter(|page| *page <= 512) {
-            for (heads_first, told) in [
-                (
-                    true,
-                    tr!(
-                        "pages of {page} slots that hold head after head are read slot by slot",
-                        page
-                    ),
-                ),
-                (
-                    false,
-                    tr!(
-                        "pages of {page} slots that hold slot after slot are read head by head",
-                        page
-                    ),
-                ),
-            ] {
-                let turned = Some(TurnedPages { page, heads_first });
-                let slip = Slip::Slots { read: right.clone(), turned };
+            for (turn, told) in turns(page) {
+                let slip =
+                    Slip::Slots { read: right.clone(), turned: Some(TurnedPages { page, turn }) };
                 let change = Change::Become(slip.into(), vec![pages.name]);
                 self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
             }
@@ -294,6 +313,21 @@ impl Table {
         add(self.read(around), told.to_owned());
         let before = self.read(|at, page: usize| self.first(at, page.saturating_sub(1)));
         add(before, tr!("each page is read through the entry before in the table").to_owned());
+        let firsts = self.firsts.iter().scan(0, |before, pages| {
+            *before += pages.len();
+            Some(*before - pages.len())
+        });
+        let firsts: Vec<usize> = firsts.collect();
+        let packed = self.read(|at, page| Some((firsts.get(at)? + page) * self.page));
+        add(packed, tr!("{in_a_row}, each sequence's behind those of the one before", in_a_row));
+        for page in (1..=self.page).filter(|page| self.page.is_multiple_of(*page)) {
+            for most in [128, 256, 1 << 15, 1 << 16].into_iter().filter(|most| most * page < all) {
+                let wrapped = own.iter().map(|slot| slot / page % most * page + slot % page);
+                let told =
+                    tr!("numbers of pages of {page} slots are kept modulo {most}", page, most);
+                add(wrapped.collect(), told);
+            }
+        }
         for tile in [2, 4] {
             let read = |at: usize, page: usize| {
                 Some(self.first(at, page - page % tile)? + page % tile * self.page)

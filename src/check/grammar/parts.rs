@@ -3,9 +3,10 @@
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::{Edits, cost};
+use candle_core::{Device, Tensor};
 use program::{
-    Along, Axis, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage, Parted,
-    Parts, Scaling, Slip, Weigh,
+    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage,
+    Parted, Parts, Scaling, Slip, Weigh,
 };
 
 /// The keys of each part.
@@ -88,6 +89,18 @@ impl Grammar<'_> {
         );
         all.push((moved(late), told));
         all.extend(with_first(parts));
+        let count = |spans: &[(usize, usize)]| spans.first().map_or(0, |(from, to)| to - from);
+        if let [first, .., last] = &parts.keys[..]
+            && count(last) > count(first)
+            && count(first) > 0
+        {
+            let cut = last.iter().map(|(from, to)| (*from, (*to).min(from + count(first))));
+            let told = tr!(
+                "the last {name} is no longer than the first: the keys behind it are never seen",
+                name
+            );
+            all.push((changed(parts.keys.len() - 1, cut.collect()), told));
+        }
         for (keys, told) in all {
             let edits: Edits =
                 steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
@@ -116,9 +129,16 @@ impl Grammar<'_> {
 
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
-        let all: [(PartSlip, &[Name]); 11] = [
+        let last = [Name::Lse, Name::HeadOutputs];
+        let all: [(PartSlip, &[Name]); 17] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
+            (PartSlip::ClampedTail, &[of_sum]),
+            (PartSlip::ClampedTail, &[of_acc]),
+            (PartSlip::ClampedTail, &[of_sum, of_acc]),
+            (PartSlip::OldSum, &last),
+            (PartSlip::SinkUnshifted, &last),
+            (PartSlip::Overwritten, &[of_sum, of_acc]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
             (PartSlip::BaseTwo, &[of_sum, of_acc]),
             (PartSlip::BinaryFactor, &[of_sum, of_acc]),
@@ -137,17 +157,23 @@ impl Grammar<'_> {
                     | PartSlip::BinaryFactor
                     | PartSlip::Squared
                     | PartSlip::AlongFeatures
+                    | PartSlip::OldSum
+                    | PartSlip::SinkUnshifted
+                    | PartSlip::Overwritten
             );
-            let needs_sinks = slip == PartSlip::SinkEach;
+            let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
             if is_of_tiles && !is_tile
-                || needs_sinks && (is_tile || self.right.step(Name::Sinks).is_none())
+                || slip == PartSlip::SinkEach && is_tile
+                || needs_sinks && self.right.step(Name::Sinks).is_none()
             {
                 continue;
             }
             let edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
             let kind = if slip == PartSlip::InBf16 { Kind::Precision } else { Kind::Replaced };
-            self.add_all(kind, cost::COMMON, edits, of_sum, slip.told());
+            let at = edits.first().map_or(of_sum, |edit| edit.at);
+            self.add_all(kind, cost::COMMON, edits, at, slip.told());
         }
+        self.half_of_lanes(of_sum);
         if is_tile {
             return;
         }
@@ -164,6 +190,27 @@ impl Grammar<'_> {
         let told = PartSlip::PlainSum.told();
         for edits in [vec![lse.clone(), share.clone()], vec![lse], vec![share]] {
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// A sum of the numbers of every other group of keys, as where half of the lanes of a warp are left out.
+    fn half_of_lanes(&mut self, of_sum: Name) {
+        let keys = self.sizes.keys();
+        for size in [1, 2, 4, 8, 16].into_iter().filter(|size| *size < keys) {
+            for (is_first, which) in [(false, tr!("the last")), (true, tr!("the first"))] {
+                let out = (0..keys).map(|key| u8::from((key / size).is_multiple_of(2) == is_first));
+                let cells = Tensor::from_vec(out.collect(), (1, 1, 1, keys), &Device::Cpu);
+                let Ok(cells) = cells else { return };
+                let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+                let change = Change::Before(0, block.into(), Vec::new());
+                let told = tr!(
+                    "{which} {size} of every {all} keys are left out of the sum",
+                    which,
+                    size,
+                    all = 2 * size
+                );
+                self.add(Kind::Axes, cost::RARE, of_sum, change, told);
+            }
         }
     }
 
@@ -270,6 +317,32 @@ impl Grammar<'_> {
             self.add_all(Kind::Inserted, cost::COMMON, edits, Name::SplitWeights, told);
         }
         let axes: Vec<Dim> = own.axes.iter().skip(1).collect();
+        let both = |change: &Change| {
+            [Name::Lse, Name::SplitWeights].map(|name| Edit::new(name, change.clone())).to_vec()
+        };
+        for most in [8, 16, 32, 64].into_iter().filter(|most| *most < count) {
+            let shape = (count, 1, 1, 1);
+            let cells: Vec<u8> = (0..count).map(|at| u8::from(at >= most)).collect();
+            let Ok(cells) = Tensor::from_vec(cells, shape, &Device::Cpu) else { return };
+            let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+            let edits = both(&Change::Before(0, block.into(), Vec::new()));
+            let told = tr!("only the first {most} of {count} splits are merged", most, count);
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+        }
+        let group = self.sizes.heads / self.sizes.kv_heads.max(1);
+        if let Some(axis) =
+            own.axes.iter().position(|(axis, _)| axis == Axis::Head).filter(|_| group > 1)
+        {
+            let of_key = (0..self.sizes.heads).map(|head| head / group).collect();
+            let take = Slip::Along(axis, Along::Take(of_key));
+            let change = Change::Before(0, take.into(), Vec::new());
+            let told =
+                tr!("each query head has the log-sum-exps of the head with its key head's number");
+            let taken = Edit::new(Name::SplitWeights, change.clone());
+            for edits in [both(&change), vec![taken.clone()], vec![weighed.clone(), taken]] {
+                self.add_all(Kind::Axes, cost::COMMON, edits, Name::SplitWeights, told);
+            }
+        }
         for at in [0, count - 1] {
             let view =
                 own.axes.iter().take(1).map(|(axis, _)| (axis, 1)).chain(axes.clone()).collect();

@@ -57,6 +57,14 @@ impl Grammar<'_> {
             },
             tr!("one key more is visible within tiles that the mask does not block whole"),
         );
+        add(
+            &|b, q, k| own.at(b, q % m, k),
+            tr!("the mask takes the query's place in its tile for its place among all"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k % n),
+            tr!("the mask takes the key's place in its tile for its place among all"),
+        );
         if m == n && own.queries == own.keys {
             of_ring(own, m, add);
         }

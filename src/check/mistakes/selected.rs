@@ -86,6 +86,18 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
         (numbers(|number, _| number + 1), tr!("every index is read one too high").to_owned()),
         (numbers(|number, _| number - 1), tr!("every index is read one too low").to_owned()),
     ];
+    if lists.block > 1 {
+        let keys = |list: &[i64]| {
+            let own = list.iter().filter(|number| (0..blocks).contains(number));
+            let size = i64::try_from(lists.block).unwrap_or(i64::MAX);
+            own.flat_map(|first| *first..first + size).collect::<Vec<_>>()
+        };
+        if let Selection::Lists(chosen) = each(lists, keys) {
+            let told =
+                tr!("the number of a block is taken for its first key, not multiplied by its size");
+            all.push((Selection::Lists(Lists { block: 1, ..chosen }), told.to_owned()));
+        }
+    }
     for by in [2, 4, 8, 16].into_iter().filter(|by| *by < blocks) {
         let down = |number: &i64| if *number < 0 { *number } else { number / by * by };
         let told = tr!("indices are rounded down to a multiple of {by}", by);

@@ -222,6 +222,14 @@ pub enum ChunkSlip {
     Diagonal,
     /// The inverse is cut off within chunks: 1 − A in place of (1 + A)⁻¹.
     FirstOrder,
+    /// (1 − A)⁻¹ in place of (1 + A)⁻¹.
+    OtherSign,
+    /// Of the inverse within chunks, blocks of 8 tokens alone.
+    Blocks8,
+    /// Of 16.
+    Blocks16,
+    /// Of 32.
+    Blocks32,
 }
 
 impl Delta {
@@ -270,7 +278,14 @@ impl Delta {
             (self.stage == DeltaStage::Written, self.stage == DeltaStage::Read);
         match slip {
             Slip::DeltaUndecayed | Slip::IntraDeltaUndecayed => is_write && self.is_gated,
-            Slip::DeltaTwice | Slip::DeltaWithin | Slip::FirstOrder | Slip::Diagonal => is_write,
+            Slip::DeltaTwice
+            | Slip::DeltaWithin
+            | Slip::FirstOrder
+            | Slip::OtherSign
+            | Slip::Blocks8
+            | Slip::Blocks16
+            | Slip::Blocks32
+            | Slip::Diagonal => is_write,
             Slip::InterUndecayed | Slip::IntraUndecayed => is_read && self.is_gated,
             Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
             Slip::CarryUndecayed
@@ -293,6 +308,16 @@ impl ChunkSlip {
         )
     }
 
+    /// How many tokens of a chunk subtract from each other, if not all.
+    pub(super) fn block(self) -> Option<usize> {
+        match self {
+            Self::Blocks8 => Some(8),
+            Self::Blocks16 => Some(16),
+            Self::Blocks32 => Some(32),
+            _ => None,
+        }
+    }
+
     /// Whether it shows in a single chunk, too.
     pub fn is_within(self) -> bool {
         matches!(
@@ -304,6 +329,10 @@ impl ChunkSlip {
                 | Self::ReadBefore
                 | Self::StateAfter
                 | Self::FirstOrder
+                | Self::OtherSign
+                | Self::Blocks8
+                | Self::Blocks16
+                | Self::Blocks32
                 | Self::Diagonal
                 | Self::NothingDecays
         )

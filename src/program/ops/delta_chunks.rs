@@ -17,7 +17,7 @@ struct Own<T> {
     decayed: State<T>,
     /// Without decay.
     plain: State<T>,
-    /// Where nothing is subtracted of what it has written itself.
+    /// Where nothing is subtracted of what it has written itself; or what a block of it has.
     cut: State<T>,
 }
 
@@ -68,7 +68,11 @@ impl<T: WithDType> Walk<'_, T> {
                     *left *= self.left(token, row);
                 }
                 self.decay(&mut own.decayed, token);
-                if slip == Some(ChunkSlip::FirstOrder) {
+                let block = slip.and_then(ChunkSlip::block);
+                if block.is_some_and(|block| (token - start).is_multiple_of(block)) {
+                    own.cut.clone_from(&none);
+                }
+                if slip == Some(ChunkSlip::FirstOrder) || block.is_some() {
                     self.decay(&mut own.cut, token);
                 }
                 let inter = match slip {
@@ -84,6 +88,9 @@ impl<T: WithDType> Walk<'_, T> {
                     _ => self.value_of(token).to_vec(),
                 };
                 write(&mut own.decayed, key, &written);
+                if block.is_some() {
+                    write(&mut own.cut, key, &written);
+                }
                 if is_plain {
                     write(&mut own.plain, key, &written);
                 }
@@ -150,7 +157,16 @@ impl<T: WithDType> Walk<'_, T> {
         };
         let of_own = match slip {
             Some(ChunkSlip::IntraDeltaUndecayed) => read(key, &own.plain, columns),
-            Some(ChunkSlip::FirstOrder) => read(key, &own.cut, columns),
+            Some(
+                ChunkSlip::FirstOrder
+                | ChunkSlip::Blocks8
+                | ChunkSlip::Blocks16
+                | ChunkSlip::Blocks32,
+            ) => read(key, &own.cut, columns),
+            Some(ChunkSlip::OtherSign) => read(key, &own.decayed, columns)
+                .into_iter()
+                .map(|number| T::zero() - number)
+                .collect(),
             _ => read(key, &own.decayed, columns),
         };
         let values = self.value_of(token).iter().zip(&of_before);

@@ -30,23 +30,53 @@ pub fn places(slots: &Tensor) -> Result<Vec<usize>> {
 pub struct TurnedPages {
     /// How many slots a page has.
     pub page: usize,
-    /// Whether they are stored as (page, head, slot, `head_dim`) and read as (page, slot, head, `head_dim`), and not the other
-    /// way.
-    pub heads_first: bool,
+    /// How they are read.
+    pub turn: PageTurn,
+}
+
+/// In which order pages are stored and read, where the two are not the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageTurn {
+    /// Stored as (page, head, slot, `head_dim`), and read as (page, slot, head, `head_dim`).
+    HeadsStored,
+    /// The other way.
+    HeadsRead,
+    /// Stored as (page, head, slot, `head_dim`), and read as (page, head, `head_dim`, slot).
+    FeaturesRead,
+    /// The other way.
+    FeaturesStored,
+    /// Stored as (page, head, `head_dim` / x, slot, x) with this x, and read as (page, head, `head_dim`, slot).
+    Split(usize),
 }
 
 impl TurnedPages {
     /// A cache (batch, head, slot, `head_dim`) as it is read then.
+    ///
+    /// # Errors
+    /// If the features are not so many times x.
     pub(super) fn value(self, cache: &Tensor) -> candle_core::Result<Tensor> {
         let (items, heads, slots, features) = cache.dims4()?;
         let (page, pages) = (self.page, slots / self.page.max(1));
         let whole = cache.reshape((items, heads, pages, page, features))?;
-        let read = if self.heads_first {
-            let stored = whole.transpose(1, 2)?.contiguous()?;
-            stored.reshape((items, pages, page, heads, features))?.permute((0, 3, 1, 2, 4))?
-        } else {
-            let stored = whole.permute((0, 2, 3, 1, 4))?.contiguous()?;
-            stored.reshape((items, pages, heads, page, features))?.transpose(1, 2)?
+        let by_feature = (items, heads, pages, features, page);
+        let read = match self.turn {
+            PageTurn::HeadsStored => {
+                let stored = whole.transpose(1, 2)?.contiguous()?;
+                stored.reshape((items, pages, page, heads, features))?.permute((0, 3, 1, 2, 4))?
+            }
+            PageTurn::HeadsRead => {
+                let stored = whole.permute((0, 2, 3, 1, 4))?.contiguous()?;
+                stored.reshape((items, pages, heads, page, features))?.transpose(1, 2)?
+            }
+            PageTurn::FeaturesRead => whole.reshape(by_feature)?.transpose(3, 4)?,
+            PageTurn::FeaturesStored => {
+                whole.transpose(3, 4)?.contiguous()?.reshape(whole.shape())?
+            }
+            PageTurn::Split(x) => {
+                let stored = cache.reshape((items, heads * pages, page, features / x.max(1), x))?;
+                let stored = stored.transpose(2, 3)?.contiguous()?;
+                stored.reshape(by_feature)?.transpose(3, 4)?
+            }
         };
         read.contiguous()?.reshape(cache.shape())
     }

@@ -95,6 +95,7 @@ impl Parted {
                 let factor = factor.get(at)?.unsqueeze(3)?;
                 let kept = match self.slip {
                     Some(PartSlip::NotRescaled) => before,
+                    Some(PartSlip::Overwritten) => zero.clone(),
                     Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(&factor)?,
                     Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
                         let two = factor.powf(std::f64::consts::LN_2)?;
@@ -116,6 +117,22 @@ impl Parted {
                 #[allow(clippy::cast_precision_loss, reason = "keys are few")]
                 let zeros = (m.neg()?.exp()? * missing as f64)?;
                 own = own.broadcast_add(&zeros)?;
+            }
+            if let (Some(PartSlip::ClampedTail), Some(columns)) = (self.slip, &columns)
+                && missing > 0
+            {
+                let last = columns.narrow(3, columns.dim(3)? - 1, 1)?;
+                #[allow(clippy::cast_precision_loss, reason = "keys are few")]
+                let again = (self.exp(&last.broadcast_sub(&m)?)? * missing as f64)?;
+                let of_values =
+                    values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref);
+                let again = match of_values {
+                    Some(values) => {
+                        again.broadcast_mul(&values.narrow(2, values.dim(2)? - 1, 1)?)?
+                    }
+                    None => again,
+                };
+                own = own.broadcast_add(&again)?;
             }
             before = own.clone();
             all.push(if is_weighted { own } else { own.squeeze(3)? });
@@ -215,10 +232,14 @@ impl Parted {
     pub(super) fn last(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [acc, sum, others @ ..] = inputs else { return Err(Misread.into()) };
         let at = |x: &Tensor| x.get(x.dim(0)?.saturating_sub(1));
-        let mut sum = at(sum)?;
+        let is_old = self.slip == Some(PartSlip::OldSum);
+        let mut sum = if is_old { sum.get(sum.dim(0)?.saturating_sub(2))? } else { at(sum)? };
         if let [largest, sinks] = others {
-            let sink = of_heads(sinks, 3)?.broadcast_sub(&floored(&at(largest)?)?)?.exp()?;
-            sum = (sum + sink)?;
+            let sink = of_heads(sinks, 3)?;
+            let is_plain = self.slip == Some(PartSlip::SinkUnshifted);
+            let largest =
+                if is_plain { at(largest)?.zeros_like()? } else { floored(&at(largest)?)? };
+            sum = (sum + sink.broadcast_sub(&largest)?.exp()?)?;
         }
         if self.slip == Some(PartSlip::Undivided) {
             return Ok(at(acc)?);
@@ -231,7 +252,13 @@ impl Parted {
         let last = largest.dim(0)?.saturating_sub(1);
         let at =
             if self.slip == Some(PartSlip::OldMaximum) { last.saturating_sub(1) } else { last };
-        let log = self.log(&sum.get(last)?)?;
+        let of_sum =
+            if self.slip == Some(PartSlip::OldSum) { last.saturating_sub(1) } else { last };
+        if let (Some(PartSlip::SinkUnshifted), [sinks]) = (self.slip, sinks) {
+            let sum = sum.get(last)?.broadcast_add(&of_heads(sinks, 3)?.exp()?)?;
+            return Ok((self.log(&sum)? + largest.get(last)?)?);
+        }
+        let log = self.log(&sum.get(of_sum)?)?;
         if self.slip == Some(PartSlip::SumAlone) {
             return Ok(log);
         }

@@ -129,6 +129,14 @@ clauses! {
         PlainSum => "the sums of the parts are added up as they are, not rescaled by exp(maximum − largest)",
         /// Only what comes is rescaled when the maximum grows.
         RunningMax => "what was merged before is not rescaled when the maximum grows",
+        /// It is lost.
+        Overwritten => "each tile overwrites what was added up before: only the last one is there",
+        /// The last key fills up the last part, and counts.
+        ClampedTail => "the last key is read again for every place behind it in the last tile",
+        /// ℓ of the tile before is taken.
+        OldSum => "the sum of the tile before the last is taken",
+        /// exp(sink) is added to ℓ.
+        SinkUnshifted => "the sink is counted as exp(sink): the maximum is not subtracted from it",
         /// Zeros fill up the last part, and count.
         PaddedTail => "the zeros that fill up the last tile are counted in the sum (its tail)",
         /// A sink is counted in every part.
@@ -172,13 +180,14 @@ impl PartStage {
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
             Added, BaseMixed, BaseTwo, BinaryFactor, ByLargest, EmptyNan, EmptyZero, Inverse,
-            LargestAlone, Log2, Mean, NaturalFactor, NotRescaled, OfOther, OldMaximum, RunningMax,
-            Squared, SumAlone, Swapped, Undivided, Unshifted,
+            LargestAlone, Log2, Mean, NaturalFactor, NotRescaled, OfOther, OldMaximum, OldSum,
+            Overwritten, RunningMax, SinkUnshifted, Squared, SumAlone, Swapped, Undivided,
+            Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
             Self::Sum(parts) | Self::Weighted(parts) if parts.is_running() => {
-                &[NotRescaled, Inverse, BaseTwo, BinaryFactor, Squared, EmptyNan]
+                &[NotRescaled, Inverse, BaseTwo, BinaryFactor, Squared, EmptyNan, Overwritten]
             }
             Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
             Self::Quotient => &[EmptyNan, Undivided],
@@ -187,8 +196,8 @@ impl PartStage {
             Self::Share => {
                 &[Mean, Added, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped]
             }
-            Self::LastLogSum => &[SumAlone, OldMaximum, Log2],
-            Self::Last => &[Undivided],
+            Self::LastLogSum => &[SumAlone, OldMaximum, Log2, OldSum, SinkUnshifted],
+            Self::Last => &[Undivided, OldSum, SinkUnshifted],
             Self::Largest(_) | Self::Merged => &[],
         }
     }
