@@ -51,7 +51,7 @@ class ByLayer:
 
     @property
     def verdict(self) -> str:
-        """``same``, ``differs``, or ``unchecked``: nothing is wrong, but for what rounding may have chosen otherwise."""
+        """``same``, ``differs``, or ``unchecked``: nothing is wrong, but rounding may have chosen other experts."""
         word: str = self.data["verdict"]
         return word
 
@@ -81,7 +81,7 @@ class ByLayer:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Every part in order of execution: its ``name``, ``error``, ``inherited`` and ``own`` errors, and ``known_by``."""
+        """Every part in order of execution: ``name``, ``error``, ``inherited``, ``own`` and ``known_by``."""
         parts: list[dict[str, Any]] = self.data["parts"]
         return parts
 
@@ -92,22 +92,25 @@ class ByLayer:
 
 
 def compare(reference: Any, port: Any, **settings: Any) -> ByLayer:
-    """Compares two recordings of a whole model, made by ``record(model, everything=True)``, or paths of such: which part is
-    wrong first by itself, and which mistake it is. The settings are those of ``mha-trace diff``: ``rtol`` and ``atol``.
+    """Compares two recordings of a whole model, made by ``record(model, everything=True)``, or paths of such: which
+    part is wrong first by itself, and which mistake it is. The settings are those of ``mha-trace diff``: ``rtol`` and
+    ``atol``.
     """
     with private_folder() as folder:
         files = [_saved(side, folder / name) for side, name in ((reference, "reference"), (port, "port"))]
         stated = ["--by-layer", *flags(settings, folder), "--", *files]
-        (data, _), (text, _) = run_all([["diff", f"--format={form}", *stated] for form in ("json", "table")], str(folder))
+        (data, _), (text, _) = run_all(
+            [["diff", f"--format={form}", *stated] for form in ("json", "table")], str(folder)
+        )
     return ByLayer(data, text)
 
 
 def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
     """Calls two models with the same inputs, and finds the first part of the second one that is wrong by itself.
 
-    The place is found by bisection: in each pass both models run, and what one layer gives is kept and compared. What is kept
-    in the end is the parts of one layer. ``inputs`` are those of the models: a dict of keyword arguments, a tuple, or a
-    tensor. Their modules need not have the same names, if there are as many layers.
+    The place is found by bisection: in each pass both models run, and what one layer gives is kept and compared. What
+    is kept in the end is the parts of one layer. ``inputs`` are those of the models: a dict of keyword arguments, a
+    tuple, or a tensor. Their modules need not have the same names, if there are as many layers.
 
     >>> import mha_trace, torch
     >>> def model():
@@ -127,7 +130,9 @@ def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
             )
     cuts = list(zip(*(_cuts(model, inputs) for model in models)))
     if not cuts:
-        raise Error("error: the models have no parts that could be compared\nhelp: give modules of PyTorch that hold others")
+        raise Error(
+            "error: the models have no parts that could be compared\nhelp: give modules of PyTorch that hold others"
+        )
     first, limit = 0, None
     while True:
         at = _first_beyond(models, inputs, cuts, first, limit)
@@ -156,8 +161,8 @@ def _saved(side: Any, folder: Path) -> str:
 
 
 def _cuts(model: Any, inputs: Any) -> list[str]:
-    """The parts that a model runs one after the other, none within another: what stands before its layers, these, and what
-    stands behind them."""
+    """The parts that a model runs one after the other, none within another: what stands before its layers, these, and
+    what stands behind them."""
     modules = dict(model.named_modules())
     parts = parts_of(modules, blocks(modules))
     listed = [path for path in parts if is_list(path)]
@@ -172,8 +177,8 @@ def _cuts(model: Any, inputs: Any) -> list[str]:
 
 
 def _first_beyond(models: Any, inputs: Any, cuts: list[Any], first: int, limit: float | None) -> int:
-    """The first cut from one on whose error is beyond a limit, that of its types unless another is stated; as many as there
-    are where none is."""
+    """The first cut from one on whose error is beyond a limit, that of its types unless another is stated; as many as
+    there are where none is."""
     low, high = first, len(cuts)
     while low < high:
         middle = (low + high) // 2
