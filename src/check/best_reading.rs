@@ -25,6 +25,10 @@ const PATIENCE_LATER: Duration = Duration::from_secs(2);
 /// A fill that leaves no weight beside a visible key, as any such does.
 const LOW: f64 = -1e9;
 
+/// How much nearer a reading has to be that has more heads than keys: the same dump read in two orders of axes, one of them with
+/// a hundred heads, is apart by the same within a tenth where it is all wrong.
+const ODD: f64 = 1.25;
+
 /// The readings of a file that are to be explained.
 struct Likely {
     likeliest: Vec<Recomputed>,
@@ -83,7 +87,12 @@ fn likeliest(mut tried: Vec<Tried>, tolerances: &Tolerances) -> Result<Likely> {
     keep_most(&mut others, Tried::same);
     // What is wrong is nearer to what it should be than what is read as something else.
     if tried.iter().all(|one| one.recomputed.run.config().start != Start::Inputs) {
-        let sum = |one: &Tried| one.apart.iter().sum::<f64>();
+        // Of two that are about as near, the one that has no more heads than keys is likelier.
+        let sum = |one: &Tried| {
+            let sizes = &one.recomputed.run.config().sizes;
+            let is_odd = sizes.kv_heads > sizes.keys();
+            one.apart.iter().sum::<f64>() * if is_odd { ODD } else { 1.0 }
+        };
         tried.sort_by(|left, right| sum(left).total_cmp(&sum(right)));
     }
     let plain = tried.iter().filter_map(|one| one.in_named_order(tolerances));

@@ -154,7 +154,6 @@ impl Candidate {
 
 /// Where a mistake is made: "in head 2 alone".
 pub fn places_in_words(axis: Axis, places: &[usize]) -> String {
-    let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
     let several = places.len() > 1;
     let what = match (axis, several) {
         (Axis::Batch, false) => tr!("item"),
@@ -176,14 +175,15 @@ pub fn places_in_words(axis: Axis, places: &[usize]) -> String {
         (Axis::Tile, false) => tr!("tile"),
         (Axis::Tile, true) => tr!("tiles"),
     };
-    tr!("in {what} {places} alone", what, places = ranges(&numbers, places))
+    tr!("in {what} {places} alone", what, places = ranges(places))
 }
 
 /// Places in a few words: "0, 2 to 5".
-fn ranges(numbers: &[String], places: &[usize]) -> String {
+pub fn ranges(places: &[usize]) -> String {
+    let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
     let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    match numbers {
+    match &numbers[..] {
         [first, .., last] if is_run && numbers.len() > 2 => tr!("{first} to {last}", first, last),
-        _ => lang::list(numbers),
+        _ => lang::list(&numbers),
     }
 }

@@ -3,11 +3,13 @@
 use candle_core::Tensor;
 use rayon::prelude::*;
 
-use super::candidate::places_in_words;
+use super::candidate::{places_in_words, ranges};
 use super::cells::{cells, have_equal_sums, is_number};
 use super::compare::compare;
 use super::finding::{Clue, Diagnosis};
+use super::grammar::documents;
 use super::grammar::numbers::short;
+use super::grammar::pages::page_size;
 use super::rounding::narrow_type;
 use super::scope::Scope;
 use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, MOVED, OF_SUMS};
@@ -68,10 +70,9 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
             let largest = right.into_iter().map(|(_, apart)| *apart).fold(0.0, f64::max);
             // What is off as much in the other places is not off in these alone.
             if off.into_iter().all(|(_, apart)| *apart > 2.0 * largest) {
-                lines.push(tr!(
-                    "it is off {places}",
-                    places = places_in_words(axes[axis].0, &places)
-                ));
+                let told = in_sequences(scope, axes[axis], &places);
+                let places = told.unwrap_or_else(|| places_in_words(axes[axis].0, &places));
+                lines.push(tr!("it is off {places}", places));
             }
         }
         let tolerance =
@@ -104,6 +105,53 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
 }
 
+/// Where rows that pack several sequences are off, by these; by pages where their keys stand in such.
+fn in_sequences(scope: &Scope, (axis, size): (Axis, usize), places: &[usize]) -> Option<String> {
+    let own = documents(scope.trace())?;
+    let lengths = match axis {
+        Axis::Query => &own.queries,
+        Axis::Key => &own.keys,
+        _ => return None,
+    };
+    let [lengths] = &lengths[..] else { return None };
+    if lengths.len() < 2 || lengths.iter().sum::<usize>() != size {
+        return None;
+    }
+    let (mut all, mut start) = (Vec::new(), 0);
+    for (sequence, length) in lengths.iter().enumerate() {
+        let own = places.iter().filter(|place| (start..start + length).contains(place));
+        let own: Vec<usize> = own.map(|place| place - start).collect();
+        if !own.is_empty() {
+            all.push((sequence, own, *length));
+        }
+        start += length;
+    }
+    let page = page_size(scope.trace()).filter(|page| axis == Axis::Key && *page > 1);
+    let numbers: Vec<usize> = all.iter().map(|(sequence, ..)| *sequence).collect();
+    Some(match (&all[..], page) {
+        ([(sequence, own, length)], Some(page)) if own.len() < *length => {
+            let mut pages: Vec<usize> = own.iter().map(|key| key / page).collect();
+            pages.dedup();
+            tr!(
+                "in pages {pages} of sequence {sequence} alone ({page} slots each)",
+                pages = ranges(&pages),
+                sequence,
+                page
+            )
+        }
+        ([(sequence, own, length)], None) if own.len() < *length => {
+            let places = places_in_words(axis, own);
+            tr!("in sequence {sequence} and there {places}", sequence, places)
+        }
+        _ if numbers.len() == lengths.len() => return None,
+        _ => tr!(
+            "in sequences {sequences} of {count} alone",
+            sequences = ranges(&numbers),
+            count = lengths.len()
+        ),
+    })
+}
+
 /// The first split or tile that differs, and its keys.
 fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
     let (Some((axis, all)), true) = (step.axes.iter().next(), step.is_of_parts()) else {
@@ -114,7 +162,21 @@ fn first_part(scope: &Scope, step: &Step) -> Result<Option<String>> {
     let at = off.map_or(Some(0), |places| places.first().copied()).unwrap_or_default();
     let Some(parts) = scope.trace().parts() else { return Ok(None) };
     let part = axis.told();
-    Ok(Some(match parts.keys.get(at).and_then(|spans| spans.first()) {
+    let spans = parts.keys.get(at).map(Vec::as_slice).unwrap_or_default();
+    // Of several sequences those of the longest, from its own first key on.
+    let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
+    let own =
+        spans.iter().zip(starts).map(|((first, end), (start, _))| (first - start, end - start));
+    let longest = own.max_by_key(|(first, end)| end.saturating_sub(*first));
+    Ok(Some(match longest {
+        Some((first, end)) if first < end && spans.len() > 1 => tr!(
+            "{part} {at} of {all} (keys {first} to {last} of each sequence) is the first that differs",
+            part,
+            at,
+            all,
+            first,
+            last = end - 1
+        ),
         Some((first, end)) if first < end => tr!(
             "{part} {at} of {all} (keys {first} to {last}) is the first that differs",
             part,
@@ -138,6 +200,12 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     };
     let (slope, of_factor) = line(pairs().map(|(_, pair)| pair))?;
     let (by, of_addend) = line(pairs().map(|(_, (excess, _))| (excess, 1.0)))?;
+    // Where little is left of the numbers, what is left may be no multiple of them at all.
+    let squares =
+        |of: fn((f64, f64)) -> f64| -> f64 { pairs().map(|(_, pair)| of(pair).powi(2)).sum() };
+    let rest = (1.0 - of_factor) * squares(|(excess, _)| excess);
+    let is_multiple = rest <= (1.0 - MOST_OF_IT) * squares(|(excess, meant)| excess + meant);
+    let of_factor = if is_multiple { of_factor } else { 0.0 };
     if of_factor.max(of_addend) < MOST_OF_IT {
         return None;
     }

@@ -61,6 +61,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     let (mut all, mut refused) = (Vec::new(), None);
     for reading in readings {
         let is_trivial = keys(&reading) == Some(1) && most != Some(1);
+        let format = (reading.start == Start::Heads).then_some(reading.format);
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
         own.record.entries.retain(|entry| !taken(&entry.name));
@@ -98,7 +99,8 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let contradictions = differs.iter().chain(behind_cache).cloned().collect();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
-                    all.push(biased(Reading { is_trivial, mask, contradictions, ..reading })?);
+                    let found = Reading { format, is_trivial, mask, contradictions, ..reading };
+                    all.push(biased(found)?);
                 }
                 Err(error) => refused = refused.or(Some(error)),
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::apart::apart;
 use super::candidate::{Candidate, cost};
-use super::catalogue::{Situation, candidates, place_of};
+use super::catalogue::{Situation, candidates, chunk_size, place_of};
 use super::compare::compare;
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::fit::{Fitter, Free};
@@ -222,7 +222,11 @@ impl Explainer<'_, '_> {
         untried: Option<Duration>,
         each: Duration,
     ) -> Diagnosis {
-        let named: Vec<Candidate> = all.into_iter().filter(Candidate::is_known).collect();
+        // Chunks of every size would make as many pairs as all else together: kernels have those of powers of 2.
+        let is_usual =
+            |candidate: &Candidate| chunk_size(&candidate.edits).is_none_or(usize::is_power_of_two);
+        let named = all.into_iter().filter(|one| one.is_known() && is_usual(one));
+        let named: Vec<Candidate> = named.collect();
         let pairs = match untried {
             Some(time) => Err(time),
             None => self.search.pairs(&named, each),

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use super::finding::Contradiction;
 use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
-use config::{EmptyRow, Fill, Mask, NormOver, Place, Setting, Settings, Start};
+use config::{EmptyRow, Fill, Mask, NormOver, Place, QkvFormat, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, meanings};
 use program::{Name, Role};
@@ -49,6 +49,8 @@ pub struct Reading {
     pub unmatched: Vec<Unmatched>,
     /// Whether X was turned from (`seq_len`, batch, `d_in`).
     pub tokens_first: bool,
+    /// In which order the axes of queries, keys and values stand in it, if it has such as heads.
+    pub format: Option<QkvFormat>,
     /// Whether every item of X has one token here, and nothing says so: attention does nothing then, and whatever it lacks
     /// seems right.
     pub is_trivial: bool,
@@ -152,6 +154,7 @@ impl Draft {
             bias: None,
             contradictions: Vec::new(),
             is_tentative: false,
+            format: None,
         })
     }
 }

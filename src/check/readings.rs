@@ -226,6 +226,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         bias: None,
         contradictions,
         is_tentative: false,
+        format: None,
     })
 }
 

@@ -158,7 +158,8 @@ pub fn recompute(
     orders: Orders,
 ) -> Result<Recomputed> {
     let fill_is_open = reading.settings.mask_fill.is_none() && reading.record.config.is_none();
-    let known = (reading.tokens_first, reading.settings.qkv_format);
+    // What follows from heads stands in their order, unless its numbers say another.
+    let known = (reading.tokens_first, reading.settings.qkv_format.or(reading.format));
     let Reading {
         record, matches, mut unmatched, tokens_first, is_trivial, contradictions, ..
     } = reading;

@@ -125,6 +125,9 @@ impl<'a> Scope<'a> {
         })?;
         let steps =
             self.recorded.iter().filter_map(|(name, value)| Some((self.trace.step(*name)?, value)));
+        // What all tokens leave behind is not what the first ones do.
+        let is_first = matches!(part, Part::First(_));
+        let steps = steps.filter(|(step, _)| !is_first || part.within(step).is_some());
         let recorded = steps.map(|(step, value)| Ok((step.name, within(step, value)?)));
         let recorded = recorded.collect::<Result<_>>()?;
         let parts = self.parts.iter().copied().chain([part]).collect();
@@ -311,6 +314,8 @@ impl<'a> Scope<'a> {
             parts.extend(narrowed);
         }
         parts.extend(few_keys);
+        let first = parts.last().unwrap_or(self).of_first_tokens(step)?;
+        parts.extend(first);
         parts.reverse();
         Ok(parts)
     }
@@ -335,6 +340,20 @@ impl<'a> Scope<'a> {
             Part::Rows(QueryRows { first, count: ROWS })
         });
         Ok(item.into_iter().chain(rows).collect())
+    }
+
+    /// The tokens up to the first ones that are off, where none reads a later one, as in the delta rule.
+    fn of_first_tokens(&self, name: Name) -> Result<Option<Self>> {
+        let is_token = |(axis, _): (Axis, usize)| matches!(axis, Axis::Query | Axis::Key);
+        let is_read_in_turn = self.trace.steps().iter().any(|step| matches!(step.op, Op::Delta(_)));
+        let axis = self.trace.step(name).filter(|_| is_read_in_turn);
+        let axis = axis.and_then(|step| step.axes.iter().position(is_token));
+        let Some((at, tokens)) = axis.and_then(|at| Some((at, self.recorded(name)?.dim(at).ok()?)))
+        else {
+            return Ok(None);
+        };
+        let count = self.first_off(name, at)?.unwrap_or(0) + ROWS;
+        if 2 * count > tokens { Ok(None) } else { self.narrowed(Part::First(count)) }
     }
 
     /// The first query rows that are off, with the keys alone that they see, where a mask hides most of the others from

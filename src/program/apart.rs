@@ -40,7 +40,7 @@ impl Program {
     /// The program with these edits made for some steps alone.
     pub(super) fn apart(&self, apart: &Apart) -> Result<Self> {
         let right = self.by_lse()?;
-        let made = |program: Self, edit: &Edit| program.edited_once(edit);
+        let made = |program: Self, edit: &Edit| program.edited_once(&[edit]);
         let other = apart.edits.iter().try_fold(right.clone(), made)?;
         // What stays needs a place among the steps that stay.
         let own = if self.position(Name::Lse).is_some() { self.clone() } else { self.with_lse()? };

@@ -1,5 +1,8 @@
 //! Edits: the small changes of a program that mistakes in code amount to.
 
+use std::collections::HashSet;
+
+use super::axis::{Axes, Axis};
 use super::graph::{Program, Step};
 use super::name::Name;
 use super::op::Op;
@@ -86,7 +89,15 @@ impl<V> Program<V> {
             return unchanged.apart(apart);
         }
         let make = |program: Program, edits: &[&Edit]| {
-            edits.iter().try_fold(program, |program, edit| program.edited_once(edit))
+            // Of the edits of one step each is made of what the one before left.
+            let is_apart = |(at, edit): (usize, &&Edit)| {
+                edit.change != Change::Exchange
+                    && edits.iter().take(at).all(|other| other.at != edit.at)
+            };
+            if edits.iter().enumerate().all(is_apart) {
+                return program.edited_once(edits);
+            }
+            edits.iter().try_fold(program, |program, edit| program.edited_once(&[*edit]))
         };
         let is_of_gradient =
             |edit: &&Edit| matches!(edit.at, Name::Gradient(_) | Name::Delta | Name::Within);
@@ -113,24 +124,26 @@ impl<V> Program<V> {
 }
 
 impl Program {
-    pub(super) fn edited_once(&self, edit: &Edit) -> Result<Self> {
-        if edit.change == Change::Exchange {
-            return self.exchanged(edit.at);
+    /// The program with these changes of different steps, which are made at once.
+    pub(super) fn edited_once(&self, edits: &[&Edit]) -> Result<Self> {
+        if let [Edit { at, change: Change::Exchange }] = edits {
+            return self.exchanged(*at);
         }
         let mut edited = Edited { program: Self::default(), moved: Vec::new() };
-        let mut is_made = false;
+        let mut made = HashSet::new();
         for step in self.steps() {
-            if step.name == edit.at && !step.is_inserted {
-                edited.change(step, &edit.change)?;
-                is_made = true;
-            } else {
-                edited.keep(step)?;
+            match edits.iter().find(|edit| edit.at == step.name && !step.is_inserted) {
+                Some(edit) => {
+                    edited.change(step, &edit.change)?;
+                    made.insert(edit.at);
+                }
+                None => edited.keep(step)?,
             }
         }
-        if is_made {
-            return Ok(edited.program);
+        match edits.iter().find(|edit| !made.contains(&edit.at)) {
+            Some(edit) => Err(absent(edit.at)),
+            None => Ok(edited.program),
         }
-        Err(absent(edit.at))
     }
 
     /// The program with a step before the one that it reads first.
@@ -179,9 +192,17 @@ impl Edited {
         self.moved_to(at, step)
     }
 
-    /// The step stands there now; if it is computed, as long as before.
+    /// The step stands there now; if it is computed, with the axes that it had. Of keys there may be more or fewer, as kernels
+    /// take their number from elsewhere.
     fn moved_to(&mut self, at: usize, step: &Step<()>) -> Result<()> {
-        let has_other_axes = self.program.steps().get(at).is_none_or(|new| new.axes != step.axes);
+        let without_keys = |axes: &Axes| {
+            let dims =
+                axes.iter().map(|(axis, size)| (axis, if axis == Axis::Key { 0 } else { size }));
+            dims.collect::<Vec<_>>()
+        };
+        let new = self.program.steps().get(at);
+        let has_other_axes =
+            new.is_none_or(|new| without_keys(&new.axes) != without_keys(&step.axes));
         if has_other_axes && step.name.role() == Role::Computed {
             return Err(misfit(step, tr!("would have other axes")));
         }

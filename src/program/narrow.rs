@@ -1,6 +1,6 @@
 //! What is the program of a part of a run?
 
-use super::axis::{Axes, Dim};
+use super::axis::{Axes, Axis, Dim};
 use super::graph::{Program, Step};
 use super::name::Name;
 use super::op::Op;
@@ -26,6 +26,11 @@ impl Program {
                 }
                 narrow.given(step.name, Axes::new(dims));
                 continue;
+            }
+            // Where tokens see others, the first ones have keys of their own.
+            let has = |own: Axis| step.axes.iter().any(|(axis, _)| axis == own);
+            if matches!(part, Part::First(_)) && has(Axis::Query) && has(Axis::Key) {
+                return None;
             }
             let inputs: Vec<&Axes> = step
                 .inputs

@@ -1,5 +1,5 @@
-//! What is a part of a run: one item of its batch, some of its query rows, or the keys that those see, which no others have
-//! a say in.
+//! What is a part of a run: one item of its batch, some of its query rows, the keys that those see, or the first tokens, which
+//! no others have a say in.
 
 use candle_core::Tensor;
 
@@ -23,6 +23,8 @@ pub enum Part {
     Rows(QueryRows),
     /// The first so many keys, of which a mask hides the others.
     Keys(usize),
+    /// The first so many tokens, where none reads a later one: queries, keys and all else that there is of each.
+    First(usize),
     /// The first `count` of `all` input tokens, where no row reads others.
     Tokens {
         /// How many there are left.
@@ -42,7 +44,7 @@ impl Part {
     pub fn axis(self) -> Axis {
         match self {
             Self::Item(_) => Axis::Batch,
-            Self::Rows(_) | Self::Tokens { .. } => Axis::Query,
+            Self::Rows(_) | Self::First(_) | Self::Tokens { .. } => Axis::Query,
             Self::Keys(_) => Axis::Key,
         }
     }
@@ -52,7 +54,7 @@ impl Part {
         match self {
             Self::Item(item) => (item, 1),
             Self::Rows(rows) => (rows.first, rows.count),
-            Self::Keys(count) | Self::Tokens { count, .. } => (0, count),
+            Self::Keys(count) | Self::First(count) | Self::Tokens { count, .. } => (0, count),
         }
     }
 
@@ -60,9 +62,11 @@ impl Part {
     pub(super) fn position(self, axes: &Axes) -> Option<usize> {
         let has_part = |size: usize| match self {
             Self::Tokens { all, .. } => size == all,
-            Self::Item(_) | Self::Rows(_) | Self::Keys(_) => size > 1,
+            Self::Item(_) | Self::Rows(_) | Self::Keys(_) | Self::First(_) => size > 1,
         };
-        axes.iter().position(|(axis, size)| axis == self.axis() && has_part(size))
+        let is_own =
+            |axis: Axis| axis == self.axis() || matches!(self, Self::First(_)) && axis == Axis::Key;
+        axes.iter().position(|(axis, size)| is_own(axis) && has_part(size))
     }
 
     /// The part of a tensor that has the axis at this place; all of it where that is 1 long.

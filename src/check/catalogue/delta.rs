@@ -260,6 +260,10 @@ fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
     if slip.is_within() {
         sizes.push(longest);
     }
+    // Without the rest of chunks of any size, any token may be the first that is left out.
+    if slip == ChunkSlip::FullChunks {
+        sizes.retain(|size| size.is_power_of_two());
+    }
     let mut all = Vec::new();
     for size in sizes {
         let edit = |(at, own): &(Name, &Delta)| Some(replace(*at, own.in_chunks(size, slip)?));

@@ -164,13 +164,17 @@ fn known(situation: &Situation) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// What a mistake is, with the size of the chunks that it is made in.
-fn told(summary: &str, edits: &Edits) -> String {
-    let size = edits.iter().find_map(|edit| match edit.change.op()? {
+/// The size of the chunks that a mistake of the delta rule is made in.
+pub fn chunk_size(edits: &Edits) -> Option<usize> {
+    edits.iter().find_map(|edit| match edit.change.op()? {
         Op::Delta(Delta { form: DeltaForm::Chunks(size, _), .. }) => Some(*size),
         _ => None,
-    });
-    match size {
+    })
+}
+
+/// What a mistake is, with the size of the chunks that it is made in.
+fn told(summary: &str, edits: &Edits) -> String {
+    match chunk_size(edits) {
         Some(size) => tr!("{summary} (chunks of {size} tokens)", summary, size),
         None => summary.to_owned(),
     }

@@ -1,9 +1,13 @@
 //! Which steps may be computed in fewer bits, and which numbers kept in fewer?
 
+use std::collections::HashSet;
+
+use super::blocks::taken_from;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
-    Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip, Step,
+    Along, Axis, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip,
+    Step,
 };
 
 impl Grammar<'_> {
@@ -74,6 +78,7 @@ impl Grammar<'_> {
             let told = tr!("{scale} is applied twice", scale);
             add(Kind::Repeated, after(*own, &[*scale]), told);
         }
+        self.scales_of_others(step.name, *scale);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
         for own in EightBits::holding(numbers).unwrap_or_default() {
             for other in EightBits::ALL.into_iter().filter(|other| *other != own) {
@@ -88,6 +93,66 @@ impl Grammar<'_> {
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
         }
+    }
+
+    /// Scales of tokens that are read in the place of others': those of another token of the page or tile, or of another one.
+    fn scales_of_others(&mut self, at: Name, scale: Name) {
+        let Some(step) = self.right.step(scale) else { return };
+        let Some(axis) = step.axes.iter().position(|(axis, size)| axis == Axis::Key && size > 1)
+        else {
+            return;
+        };
+        let keys = step.axes.shape()[axis];
+        let mut known = HashSet::new();
+        for parts in self.possible_parts() {
+            let size = parts.keys.first().and_then(|spans| spans.first());
+            let size = size.map_or(0, |(from, to)| to - from);
+            let within = |of: &dyn Fn(usize, usize) -> usize| {
+                let mut places: Vec<usize> = (0..keys).collect();
+                for (first, end) in parts.keys.iter().flatten() {
+                    let own = places.iter_mut().enumerate().take(*end).skip(*first);
+                    own.for_each(|(key, place)| *place = of(*first, key));
+                }
+                Some(places)
+            };
+            let all = [
+                (
+                    within(&|first, _| first),
+                    tr!("the scale of its first slot is read for the whole page"),
+                ),
+                (
+                    within(&|first, key| first.max(key.saturating_sub(1))),
+                    tr!(
+                        "each slot of a page reads the scale of the slot before, and the first its own"
+                    ),
+                ),
+                (
+                    taken_from(&parts, -1, keys),
+                    tr!("each page reads the scales of the page before"),
+                ),
+                (taken_from(&parts, 1, keys), tr!("each page reads the scales of the next page")),
+            ];
+            for (places, told) in all {
+                let Some(places) = places.filter(|places| known.insert(places.clone())) else {
+                    continue;
+                };
+                let take = Slip::Along(axis, Along::Take(places)).into();
+                let told = tr!("{told} (pages of {size} slots)", told, size);
+                self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
+            }
+        }
+        let mut firsts = vec![0; keys];
+        let parts = self.possible_parts();
+        for (first, _) in parts.first().and_then(|parts| parts.keys.first()).into_iter().flatten() {
+            firsts.iter_mut().skip(*first).for_each(|own| *own = *first);
+        }
+        let places =
+            firsts.iter().enumerate().map(|(key, first)| key.saturating_sub(1).max(*first));
+        let take = Slip::Along(axis, Along::Take(places.collect())).into();
+        let told = tr!(
+            "each token reads the scale of the token before, and the first of a sequence its own"
+        );
+        self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
     }
 
     /// Weights and caches in whole numbers of so many bits, by their largest number.

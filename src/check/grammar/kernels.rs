@@ -52,6 +52,10 @@ impl Grammar<'_> {
         blocks.dedup();
         for (slip, told) in StreamSlip::ALL.map(|slip| (slip, slip.told())) {
             // Without a rest there is nothing to go wrong with it.
+            // Values have features, weights have none.
+            if slip == StreamSlip::AlongFeatures && values.is_none() {
+                continue;
+            }
             let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
             let fits = |block: &usize| {
                 let block = *block as u128;
@@ -69,11 +73,17 @@ impl Grammar<'_> {
                 let read = std::iter::once(scores).chain(values).collect();
                 let edit = Edit::new(step.name, Change::Become(Slip::Stream(stream).into(), read));
                 // One loop makes both.
-                let kept = self.right.step(Name::Lse).filter(|_| slip.is_of_sum()).map(|lse| {
+                let kept = self.right.step(Name::Lse).map(|lse| {
                     let kept = Change::Become(Slip::StreamLse(stream).into(), self.read(lse));
-                    vec![edit.clone(), Edit::new(Name::Lse, kept)]
+                    Edit::new(Name::Lse, kept)
                 });
-                for edits in kept.into_iter().chain([vec![edit]]) {
+                if slip == StreamSlip::Log2 {
+                    let edits = kept.into_iter().collect();
+                    self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, &told);
+                    break;
+                }
+                let both = kept.filter(|_| slip.is_of_sum()).map(|kept| vec![edit.clone(), kept]);
+                for edits in both.into_iter().chain([vec![edit]]) {
                     self.add_all(Kind::Replaced, cost::RARE, edits, step.name, &told);
                 }
                 if is_one_way {

@@ -18,8 +18,10 @@ impl Grammar<'_> {
         }
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
-            let others = grammar.others(own);
-            others.into_iter().chain(grammar.in_other_bits(own)).collect()
+            let mut all = grammar.others(own);
+            all.extend(grammar.in_other_bits(own));
+            all.extend(grammar.by_sequence(own));
+            all
         });
     }
 
@@ -28,24 +30,13 @@ impl Grammar<'_> {
         &mut self,
         others: impl FnOnce(&mut Self, &Cells) -> Vec<(Cells, String, u32)>,
     ) {
-        let masked = self.right.step(Name::MaskedScores);
-        let Some(at) = masked.or_else(|| self.right.step(Name::Weights)) else { return };
-        let Some(scores) = self.right.read_by(at).first().copied() else { return };
-        let fill = masked.and_then(|step| step.op.operation().facts().fill);
-        let fill = fill.unwrap_or(f64::NEG_INFINITY);
         let Some(own) = self.own_mask() else { return };
         for (cells, told, cost) in others(self, &own) {
             if cells.blocked == own.blocked {
                 continue;
             }
             let Ok(cells) = cells.tensor() else { return };
-            let block = Slip::Block(Block { cells, fill });
-            let change = if masked.is_some() {
-                Change::Become(block.into(), vec![scores.name])
-            } else {
-                Change::Before(0, block.into(), Vec::new())
-            };
-            self.add(Kind::Mask, cost, at.name, change, told);
+            self.masked_as(cells, told, cost);
         }
     }
 
@@ -56,6 +47,22 @@ impl Grammar<'_> {
         let none = Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu);
         let mask = self.right.mask_of_scores().map_or(none, |mask| Ok(mask.value.clone()));
         Cells::read(&mask.ok()?, &shape).ok()?
+    }
+
+    /// Notes that these cells are blocked, true = blocked, and no others.
+    pub(super) fn masked_as(&mut self, cells: Tensor, told: impl AsRef<str>, cost: u32) {
+        let masked = self.right.step(Name::MaskedScores);
+        let Some(at) = masked.or_else(|| self.right.step(Name::Weights)) else { return };
+        let Some(scores) = self.read(at).first().copied() else { return };
+        let fill = masked.and_then(|step| step.op.operation().facts().fill);
+        let fill = fill.unwrap_or(f64::NEG_INFINITY);
+        let block = Slip::Block(Block { cells, fill });
+        let change = if masked.is_some() {
+            Change::Become(block.into(), vec![scores])
+        } else {
+            Change::Before(0, block.into(), Vec::new())
+        };
+        self.add(Kind::Mask, cost, at.name, change, told);
     }
 
     /// One part of a mask of several, or all but one.

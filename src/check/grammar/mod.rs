@@ -7,6 +7,7 @@ mod added;
 mod applied;
 mod axes;
 mod bits;
+mod blocks;
 mod cells;
 mod delta;
 mod gradient_tiles;
@@ -15,11 +16,12 @@ mod inputs;
 pub mod kernels;
 mod masks;
 pub mod numbers;
-mod pages;
+pub mod pages;
 mod parts;
 mod pointers;
 mod scores;
 mod selected;
+mod sequences;
 mod steps;
 mod tiles;
 mod turns;
@@ -53,6 +55,8 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.added();
     grammar.of_inputs();
     grammar.of_parts();
+    grammar.of_tiles();
+    grammar.sequence_starts();
     grammar.of_delta();
     grammar.left_out_tiles();
     grammar.twins();
@@ -114,15 +118,20 @@ impl Grammar<'_> {
 
     /// The documents that one row packs, if the run has such.
     fn documents(&self) -> Option<&Documents> {
-        match &self.right.step(Name::DocumentMask)?.op {
-            Op::Masking(Masking::Documents(own)) => Some(own),
-            _ => None,
-        }
+        documents(self.right)
     }
 
     /// The names of what a step reads.
     fn read(&self, step: &Step) -> Vec<Name> {
         self.right.read_by(step).iter().map(|read| read.name).collect()
+    }
+}
+
+/// The documents that one row packs, if a run has such.
+pub fn documents(right: &Trace) -> Option<&Documents> {
+    match &right.step(Name::DocumentMask)?.op {
+        Op::Masking(Masking::Documents(own)) => Some(own),
+        _ => None,
     }
 }
 

@@ -1,8 +1,13 @@
 //! Which slots of a cache can be read in place of the keys'?
 
-use super::{Grammar, after};
+use std::collections::HashSet;
+
+use super::{Grammar, after, documents};
 use crate::candidate::cost;
-use program::{Along, Change, Heads, Kind, Op, Slip, Step, TurnedPages, places};
+use program::{
+    Along, ByPosition, Change, Documents, Edit, Heads, Kind, Masking, Name, Op, Shift, Slip, Step,
+    Trace, TurnedPages, places,
+};
 
 /// So many readings of one table are tried at most.
 const MOST: usize = 4096;
@@ -10,6 +15,21 @@ const MOST: usize = 4096;
 /// How many slots pages of a cache of so many can have, the most first.
 fn pages_of(all: usize) -> impl Iterator<Item = usize> {
     (2..=all).rev().filter(move |page| all.is_multiple_of(*page))
+}
+
+/// How many slots the pages have that a run's keys stand in, as far as the places of the keys tell.
+pub fn page_size(right: &Trace) -> Option<usize> {
+    let gathered = right.step(Name::KGathered)?;
+    let [pages, slots] = right.read_by(gathered)[..] else { return None };
+    let slots = places(&slots.value).ok()?;
+    let lengths = lengths(documents(right), slots.len());
+    let all = pages.axes.shape().get(2).copied().unwrap_or_default();
+    Some(Table::of(&slots, lengths, all).page)
+}
+
+/// How many keys each sequence has.
+fn lengths(own: Option<&Documents>, keys: usize) -> Vec<usize> {
+    own.and_then(|own| own.keys.first().cloned()).unwrap_or_else(|| vec![keys])
 }
 
 impl Grammar<'_> {
@@ -20,11 +40,12 @@ impl Grammar<'_> {
         };
         let Ok(right) = places(&slots.value) else { return };
         let all = pages.axes.shape().get(2).copied().unwrap_or_default();
-        let table = Table::of(&right, self.lengths(right.len()), all);
+        let table = Table::of(&right, lengths(self.documents(), right.len()), all);
+        let mut known = HashSet::from([right.clone()]);
         let mut add = |read: Vec<usize>, told: String| {
             // Beyond the last slot a cache is read from its beginning.
             let read: Vec<usize> = read.into_iter().map(|slot| slot % all.max(1)).collect();
-            if read != right && read.len() == right.len() {
+            if read.len() == right.len() && known.insert(read.clone()) {
                 let change =
                     Change::Become(Slip::Slots { read, turned: None }.into(), vec![pages.name]);
                 self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
@@ -33,6 +54,7 @@ impl Grammar<'_> {
         table.shifted(&mut add, all);
         table.of_others(&mut add);
         table.exchanged(&mut add);
+        table.with_other_rows(&mut add);
         for page in pages_of(all).filter(|page| *page <= 512) {
             for (heads_first, told) in [
                 (
@@ -56,18 +78,111 @@ impl Grammar<'_> {
                 self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
             }
         }
-        for (at, keys) in table.sequences().enumerate() {
-            let Some(last) = keys.last() else { continue };
-            let change = after(Slip::Along(2, Along::Zero(vec![*last])), &[]);
-            let told = tr!("the last key of sequence {at} is 0, as if it had not been written", at);
-            self.add(Kind::Axes, cost::RARE, step.name, change, told);
+        self.unwritten_keys(&table, step.name);
+        self.longer(&table, step.name);
+    }
+
+    /// Keys that are 0, as if they had not been written.
+    fn unwritten_keys(&mut self, table: &Table, at: Name) {
+        let sequences: Vec<Vec<usize>> = table.sequences().collect();
+        let new = self.documents().and_then(|own| own.queries.first().cloned());
+        let new = new.unwrap_or_default();
+        let last = sequences
+            .iter()
+            .zip(&new)
+            .flat_map(|(keys, new)| keys.iter().copied().skip(keys.len().saturating_sub(*new)));
+        let told = tr!(
+            "the new keys of each sequence are 0, as if they were read before they are written"
+        );
+        let mut unwritten = vec![(last.collect(), told.to_owned(), cost::PLAIN)];
+        for (sequence, keys) in sequences.iter().enumerate() {
+            let told = tr!(
+                "the last key of sequence {at} is 0, as if it had not been written",
+                at = sequence
+            );
+            unwritten.extend(keys.last().map(|last| (vec![*last], told, cost::RARE)));
+        }
+        for (keys, told, cost) in unwritten {
+            let change = after(Slip::Along(2, Along::Zero(keys)), &[]);
+            self.add(Kind::Axes, cost, at, change, told);
         }
     }
 
-    /// How many keys each sequence has.
-    fn lengths(&self, keys: usize) -> Vec<usize> {
-        let documents = self.documents().and_then(|own| own.keys.first().cloned());
-        documents.unwrap_or_else(|| vec![keys])
+    /// Keys behind the last one of each sequence, in the slots that its last page has left.
+    fn longer(&mut self, table: &Table, at: Name) {
+        let steps = [Name::KGathered, Name::VGathered];
+        let Some(own) = self.documents().filter(|own| own.queries.len() == 1 && at == steps[0])
+        else {
+            return;
+        };
+        let (own, page) = (own.clone(), table.page.max(1));
+        let (more, full) = (
+            |length: usize| (length + 1).min(length.next_multiple_of(page)),
+            |length: usize| length.next_multiple_of(page),
+        );
+        let all: [(&dyn Fn(usize) -> usize, &str); 2] = [
+            (
+                &more,
+                tr!(
+                    "each sequence has one key more: the slot behind its last one (last_page_len + 1)"
+                ),
+            ),
+            (
+                &full,
+                tr!("the last page of each sequence is read whole, whatever last_page_len says"),
+            ),
+        ];
+        for (length, told) in all {
+            let lengths: Vec<usize> = table.lengths.iter().map(|own| length(*own)).collect();
+            if lengths == table.lengths {
+                continue;
+            }
+            let longer = Table { lengths: lengths.clone(), page, firsts: table.firsts.clone() };
+            let read = longer.read(|at, page| longer.first(at, page));
+            let mut edits: Vec<Edit> = Vec::new();
+            for name in steps {
+                let Some(pages) =
+                    self.right.step(name).and_then(|own| self.read(own).first().copied())
+                else {
+                    continue;
+                };
+                let slip = Slip::Slots { read: read.clone(), turned: None };
+                edits.push(Edit::new(name, Change::Become(slip.into(), vec![pages])));
+            }
+            edits.extend(self.masks_of_lengths(&own, lengths));
+            self.add_all(Kind::Mask, cost::COMMON, edits, steps[0], told);
+        }
+    }
+
+    /// The masks of packed sequences that have so many keys.
+    fn masks_of_lengths(&self, own: &Documents, lengths: Vec<usize>) -> Vec<Edit> {
+        let queries = own.queries.first().cloned().unwrap_or_default();
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        // The last key that the first query of each sequence sees, less that query's row.
+        let (mut row, mut end, mut places) = (0, 0, Vec::new());
+        for (queries, keys) in queries.iter().zip(&lengths) {
+            end += signed(*keys);
+            places.push((row, end - signed(*queries) - row));
+            row += signed(*queries);
+        }
+        let first = places.first().map_or(0, |(_, place)| *place);
+        let shifts =
+            places.iter().skip(1).map(|(row, place)| Shift { row: *row, by: place - first });
+        let shifts: Vec<Shift> = shifts.collect();
+        let keys = lengths.iter().sum();
+        let mut edits = Vec::new();
+        for name in [Name::CausalMask, Name::WindowMask] {
+            if let Some(Op::Masking(Masking::ByPosition(mask))) =
+                self.right.step(name).map(|step| &step.op)
+            {
+                let mask = ByPosition { first, keys, shifts: shifts.clone(), ..mask.clone() };
+                edits.push(Edit::new(name, Change::Replace(Masking::ByPosition(mask).into())));
+            }
+        }
+        let documents = Documents { keys: vec![lengths], ..own.clone() };
+        let documents = Masking::Documents(documents).into();
+        edits.push(Edit::new(Name::DocumentMask, Change::Replace(documents)));
+        edits
     }
 }
 
@@ -219,6 +334,33 @@ impl Table {
                 let read =
                     self.read(|at, page| self.first(if at == own { other } else { at }, page));
                 add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));
+            }
+        }
+    }
+
+    /// Rows of the table that are taken to be of another length than they are; what fills them up is taken for 0.
+    fn with_other_rows(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
+        let count = self.firsts.len();
+        if count < 2 {
+            return;
+        }
+        for wide in most..most + 5 {
+            let row = |row: &Vec<usize>| {
+                let rest = std::iter::repeat_n(0, wide - row.len());
+                row.iter().copied().chain(rest).collect::<Vec<_>>()
+            };
+            let flat: Vec<usize> = self.firsts.iter().flat_map(row).collect();
+            for apart in (1..wide + 3).filter(|apart| *apart != wide) {
+                let told = tr!(
+                    "rows of the table are taken to be {apart} entries apart, and are {wide}",
+                    apart,
+                    wide
+                );
+                let read = self.read(|at, page| flat.get(at * apart + page).copied());
+                if read.iter().all(|slot| *slot < usize::MAX / 2) {
+                    add(read, told);
+                }
             }
         }
     }

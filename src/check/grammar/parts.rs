@@ -23,7 +23,7 @@ impl Grammar<'_> {
         };
         self.other_keys(&parts, steps);
         self.together(steps, is_tile);
-        self.of_one_part(&parts, steps);
+        self.of_one_part(&parts);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
@@ -87,6 +87,7 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
+        all.extend(with_first(parts));
         for (keys, told) in all {
             let edits: Edits =
                 steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
@@ -115,18 +116,28 @@ impl Grammar<'_> {
 
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
-        let all: [(PartSlip, &[Name]); 8] = [
+        let all: [(PartSlip, &[Name]); 11] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
             (PartSlip::BaseTwo, &[of_sum, of_acc]),
+            (PartSlip::BinaryFactor, &[of_sum, of_acc]),
+            (PartSlip::Squared, &[of_sum, of_acc]),
+            (PartSlip::AlongFeatures, &[of_acc]),
             (PartSlip::InBf16, &[of_sum, of_acc]),
             (PartSlip::EmptyNan, &[Name::TileFactor, of_sum, of_acc]),
             (PartSlip::FromOne, &[of_max, Name::TileFactor, of_sum]),
             (PartSlip::SinkEach, &[of_max, of_sum]),
         ];
         for (slip, steps) in all {
-            let is_of_tiles = matches!(slip, PartSlip::NotRescaled | PartSlip::FromOne);
+            let is_of_tiles = matches!(
+                slip,
+                PartSlip::NotRescaled
+                    | PartSlip::FromOne
+                    | PartSlip::BinaryFactor
+                    | PartSlip::Squared
+                    | PartSlip::AlongFeatures
+            );
             let needs_sinks = slip == PartSlip::SinkEach;
             if is_of_tiles && !is_tile
                 || needs_sinks && (is_tile || self.right.step(Name::Sinks).is_none())
@@ -157,7 +168,7 @@ impl Grammar<'_> {
     }
 
     /// What goes wrong in one part alone.
-    fn of_one_part(&mut self, parts: &Parts, [_, _, of_acc]: [Name; 3]) {
+    fn of_one_part(&mut self, parts: &Parts) {
         let count = parts.keys.len();
         let lse = if parts.axis == Axis::Tile { Name::Lse } else { Name::SplitLse };
         let root = self.right.step(Name::Scores).map(|step| step.op.clone());
@@ -186,6 +197,7 @@ impl Grammar<'_> {
         self.local_bias(parts);
         if lse == Name::SplitLse {
             self.of_merge(count, scale);
+            self.of_other_splits();
             for at in 1..count {
                 let before = at - 1;
                 let places = (0..count).map(|place| if place == at { before } else { place });
@@ -207,18 +219,41 @@ impl Grammar<'_> {
                 );
             }
         }
-        // Values of the part before.
-        let mut places: Vec<usize> = Vec::new();
-        for (at, spans) in parts.keys.iter().enumerate() {
-            let before = parts.keys[at.saturating_sub(1)].first().copied().unwrap_or_default();
-            let own = spans.first().copied().unwrap_or_default();
-            places.extend((0..own.1.saturating_sub(own.0)).map(|key| before.0 + key));
+    }
+
+    /// Maxima, sums and outputs of splits that are put together with those of others.
+    fn of_other_splits(&mut self) {
+        let slots = [
+            (Name::SplitOutputs, 0),
+            (Name::SplitOutputs, 1),
+            (Name::SplitLse, 0),
+            (Name::SplitLse, 1),
+            (Name::HeadOutputs, 0),
+            (Name::HeadOutputs, 1),
+        ];
+        for (name, slot) in slots {
+            let read = self.right.step(name).map(|step| self.right.read_by(step));
+            let Some(input) = read.and_then(|read| read.get(slot).copied()) else { continue };
+            for (op, told, _) in self.moves(input) {
+                if matches!(op, Op::Slip(Slip::Along(0, Along::Take(_)))) {
+                    let told = tr!("it reads {input} {told}", input = input.name, told);
+                    let change = Change::Before(slot, op, Vec::new());
+                    self.add(Kind::Axes, cost::PLAIN, name, change, told);
+                }
+            }
         }
-        let late = Slip::Along(2, Along::Take(places));
-        let change = Change::Before(2, late.into(), Vec::new());
-        let told =
-            tr!("the values are those of the {name} before: v is stale", name = parts.axis.told());
-        self.add(Kind::Axes, cost::COMMON, of_acc, change, told);
+        let count =
+            self.right.step(Name::SplitLse).and_then(|step| step.axes.shape().first().copied());
+        for at in 0..count.unwrap_or_default() {
+            let zero = |name| {
+                let zero = Slip::Along(0, Along::Zero(vec![at])).into();
+                Edit::new(name, Change::Before(0, zero, Vec::new()))
+            };
+            let edits = vec![zero(Name::Lse), zero(Name::SplitWeights)];
+            let told =
+                tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
+            self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
     }
 
     /// Log-sum-exps of splits that are weighed by another factor, or of which one stands for all.
@@ -302,4 +337,33 @@ impl Grammar<'_> {
         }
         all
     }
+}
+
+/// Parts that count the keys of the first, or all before their own, as well.
+fn with_first(parts: &Parts) -> Vec<(Keys, String)> {
+    let name = parts.axis.told();
+    let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
+    let with = |is_all: bool| -> Keys {
+        let part = |spans: &Vec<(usize, usize)>| {
+            let own = spans.iter().zip(starts).flat_map(|((first, end), (start, own))| {
+                if is_all { vec![(*start, *end)] } else { vec![(*start, *own), (*first, *end)] }
+            });
+            own.collect()
+        };
+        let first = parts.keys.first().cloned();
+        first.into_iter().chain(parts.keys.iter().skip(1).map(part)).collect()
+    };
+    vec![
+        (
+            with(false),
+            tr!(
+                "the keys of the first {name}, the prefix, are counted in every other as well",
+                name
+            ),
+        ),
+        (
+            with(true),
+            tr!("every {name} begins at the first key: all before it are counted again", name),
+        ),
+    ]
 }

@@ -40,7 +40,9 @@ impl Grammar<'_> {
         if shape.iter().product::<usize>() > MOST_CELLS {
             return;
         }
-        let hidden = self.hidden_beside(step.name, &shape);
+        let [items, _, queries, keys] = shape[..] else { return };
+        let cells = Cells { blocked: Vec::new(), items, queries, keys };
+        let hidden = self.hidden_beside(&[step.name], &cells);
         for padding in [Padding::Skipped, Padding::Last, Padding::First] {
             for (is_repeated, is_free) in [(true, false), (true, true), (false, true)] {
                 let count = Count { padding, is_repeated, is_free };
@@ -57,11 +59,12 @@ impl Grammar<'_> {
         }
     }
 
-    /// What the other parts of the mask hide.
-    fn hidden_beside(&self, own: Name, shape: &[usize]) -> Vec<Cells> {
+    /// What the other parts of the mask hide than these.
+    pub(super) fn hidden_beside(&self, without: &[Name], cells: &Cells) -> Vec<Cells> {
+        let shape = [cells.items, 1, cells.queries, cells.keys];
         let parts = self.right.step(Name::Mask).map(|mask| self.right.read_by(mask));
-        let others = parts.into_iter().flatten().filter(|part| part.name != own);
-        others.filter_map(|part| Cells::read(&part.value, shape).ok().flatten()).collect()
+        let others = parts.into_iter().flatten().filter(|part| !without.contains(&part.name));
+        others.filter_map(|part| Cells::read(&part.value, &shape).ok().flatten()).collect()
     }
 }
 

@@ -133,6 +133,7 @@ impl Grammar<'_> {
             let linear = after(Slip::Weigh(Weigh::Linear), &[]);
             let told = tr!("each row is divided by its sum once more");
             self.add(Kind::Inserted, cost::PLAIN, step.name, linear, told);
+            self.dropped_before_sum(step);
         } else if step.axes.rank() == 4 {
             let softmax = Weighting::softmax(EmptyRow::Nan);
             self.add(
@@ -169,6 +170,20 @@ impl Grammar<'_> {
         }
         self.of_others(step);
         self.gated(step);
+    }
+
+    /// Dropout of the exponentials, before they are summed: what it leaves of a row is divided by its own sum.
+    fn dropped_before_sum(&mut self, step: &Step) {
+        let Op::Weighting(Weighting::Dropout { p }) = step.op else { return };
+        let scaled = Edit::new(step.name, after(Scaling::By { factor: (1.0 - p).recip() }, &[]));
+        for weigh in [Weigh::LinearOrZero, Weigh::Linear] {
+            let normed = Edit::new(step.name, after(Slip::Weigh(weigh), &[]));
+            let told = tr!("dropout comes before the row's sum, which lacks what is dropped");
+            // The later edit is made closer to the step.
+            for edits in [vec![normed.clone()], vec![scaled.clone(), normed]] {
+                self.add_all(Kind::Replaced, cost::COMMON, edits, step.name, told);
+            }
+        }
     }
 
     /// Operations of other steps of the run, on the step's value and on what it reads.

@@ -14,14 +14,8 @@ const MANY_CELLS: usize = 1 << 12;
 impl Grammar<'_> {
     /// What loops over tiles may see in place of what a mask lets them see.
     pub(super) fn tiles(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
-        let is_large = own.queries * own.keys > MANY_CELLS;
-        let sizes = sizes(own);
-        let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
-        let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
-        // Of tiles that leave out the same, square ones are told.
-        tiles.sort_by_key(|(rows, keys)| rows != keys);
         let (mut all, mut known) = (Vec::new(), HashSet::new());
-        for tile in tiles {
+        for tile in pairs(own) {
             self.tile(own, tile, &mut |is_blocked, told| {
                 let (m, n) = tile;
                 let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
@@ -63,6 +57,9 @@ impl Grammar<'_> {
             },
             tr!("one key more is visible within tiles that the mask does not block whole"),
         );
+        if m == n && own.queries == own.keys {
+            of_ring(own, m, add);
+        }
         let Some((first, window)) = self.causal() else { return };
         let is_in = |q: usize| i64::try_from(q).unwrap_or(i64::MAX);
         let (m, n) = (is_in(m), is_in(n));
@@ -108,7 +105,7 @@ impl Grammar<'_> {
     }
 
     /// The last key that the first query sees, and how many keys a window has, of a mask that hides later keys.
-    fn causal(&self) -> Option<(i64, Option<i64>)> {
+    pub(super) fn causal(&self) -> Option<(i64, Option<i64>)> {
         let mask = |name: Name| match self.right.step(name).map(|step| &step.op) {
             Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.clone()),
             _ => None,
@@ -121,12 +118,38 @@ impl Grammar<'_> {
     }
 }
 
+/// Tiles that pass around a ring: each is masked as if it were another.
+fn of_ring(own: &Cells, size: usize, add: &mut Add) {
+    add(
+        &|b, q, k| if q / size == k / size { own.at(b, q, k) } else { k < q },
+        tr!(
+            "tiles of later keys are seen, and those of earlier ones skipped: the ring turns the other way"
+        ),
+    );
+    let local = |b: usize, q: usize, k: usize| own.at(b, q % size, k % size);
+    add(&local, tr!("every tile is masked like the first, on the diagonal"));
+    add(
+        &|b, q, k| own.at(b, q, k) || local(b, q, k),
+        tr!("every tile is masked like the first, on the diagonal, and later ones are skipped"),
+    );
+}
+
 /// The sizes that tiles of a mask may have.
 pub fn sizes(own: &Cells) -> Vec<usize> {
     let is_large = own.queries * own.keys > MANY_CELLS;
     let longest = own.queries.max(own.keys);
     let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
     sizes.filter(|size| !is_large || *size >= 16).collect()
+}
+
+/// How many queries and keys tiles of a mask may have: of those that leave out the same, square ones are told.
+pub fn pairs(own: &Cells) -> Vec<(usize, usize)> {
+    let is_large = own.queries * own.keys > MANY_CELLS;
+    let sizes = sizes(own);
+    let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
+    let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
+    tiles.sort_by_key(|(rows, keys)| rows != keys);
+    tiles
 }
 
 /// Takes which cells are blocked, and what is said of it.

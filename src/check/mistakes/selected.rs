@@ -79,9 +79,18 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
             numbers(|number, all| if (0..all).contains(&number) { number } else { 0 }),
             tr!("the padding of a list (−1) is read as the first key").to_owned(),
         ),
+        (
+            numbers(|number, _| if number < 0 { number } else { number | 1 }),
+            tr!("every even index is read as the odd one behind it").to_owned(),
+        ),
         (numbers(|number, _| number + 1), tr!("every index is read one too high").to_owned()),
         (numbers(|number, _| number - 1), tr!("every index is read one too low").to_owned()),
     ];
+    for by in [2, 4, 8, 16].into_iter().filter(|by| *by < blocks) {
+        let down = |number: &i64| if *number < 0 { *number } else { number / by * by };
+        let told = tr!("indices are rounded down to a multiple of {by}", by);
+        all.push((each(lists, |list| list.iter().map(down).collect()), told));
+    }
     let noun = if lists.block > 1 { tr!("block") } else { tr!("index") };
     for (by, told) in [
         (-1, tr!("with each {noun} the one before it is seen too", noun)),
@@ -190,6 +199,7 @@ fn of_others(own: &Selected, lists: &Lists) -> Vec<Told> {
         };
         let first = of(|_, _| 0);
         all.push((first, tr!("every head has the lists of the first").to_owned()));
+        all.extend(of_groups(own, lists));
         let told = tr!("lists of heads are tiled (0 1 0 1), and not repeated (0 0 1 1)");
         all.push((of(|at, heads| at % heads), told.to_owned()));
         let any = by_key(own, 1, |right, [item, _, row]| {
@@ -202,6 +212,28 @@ fn of_others(own: &Selected, lists: &Lists) -> Vec<Told> {
         });
         let told = tr!("every head sees what was chosen for any of them");
         all.push((any, told.to_owned()));
+    }
+    all
+}
+
+/// Lists that neighbouring heads share.
+fn of_groups(own: &Selected, lists: &Lists) -> Vec<Told> {
+    let heads = lists.heads();
+    let mut all = Vec::new();
+    for group in (2..own.heads).filter(|group| own.heads.is_multiple_of(*group)) {
+        let with = |from: &dyn Fn(usize) -> usize| {
+            let of_item = |all: &Vec<Vec<Vec<i64>>>| {
+                let list = |at| all.get(from(at) * heads / own.heads).cloned();
+                (0..own.heads).map(|at| list(at).unwrap_or_default()).collect()
+            };
+            let chosen = lists.chosen.iter().map(of_item).collect();
+            Selection::Lists(Lists { chosen, ..lists.clone() })
+        };
+        let shared = tr!("each {group} heads share the lists of the first of them", group);
+        all.push((with(&|at| at / group * group), shared));
+        let told =
+            tr!("each {group} heads share lists: head h has those of head h / {group}", group);
+        all.push((with(&|at| at / group), told));
     }
     all
 }

@@ -78,11 +78,13 @@ impl Along {
                 let (first, count) = part.places();
                 Some(Self::Each(factors.iter().copied().skip(first).take(count).collect()))
             }
-            Self::Take(_)
-            | Self::Slide
-            | Self::Reduce { .. }
-            | Self::Accumulate
-            | Self::CarryOn(_) => None,
+            // The first tokens or keys have what they take if that is among them.
+            Self::Take(places) => {
+                let (Part::First(count) | Part::Keys(count)) = part else { return None };
+                let first = places.iter().take(count).copied().collect::<Vec<_>>();
+                first.iter().all(|place| *place < count).then_some(Self::Take(first))
+            }
+            Self::Slide | Self::Reduce { .. } | Self::Accumulate | Self::CarryOn(_) => None,
         }
     }
 }

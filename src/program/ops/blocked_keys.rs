@@ -47,7 +47,7 @@ impl BlockedKeys {
     pub(super) fn narrowed(&self, part: Part, whole: &Axes) -> Option<Self> {
         let mut own = self.clone();
         match (part, &mut own.as_queries) {
-            (Part::Keys(_), _) => return None,
+            (Part::Keys(_) | Part::First(_), _) => return None,
             (Part::Item(item), _) => match &mut own.by {
                 Blocked::Rows(all) => *all = of_item(all, item),
                 Blocked::Lengths(all) => *all = of_item(all, item),

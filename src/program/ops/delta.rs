@@ -82,6 +82,18 @@ impl Delta {
         Ok(Inputs { queries, keys, values, beta, decay, initial })
     }
 
+    /// Whether what is computed of a token is the same where there are no later ones.
+    pub(super) fn reads_no_later_token(&self) -> bool {
+        let is_of_token = match self.form {
+            DeltaForm::Tokens(slip) => slip != Some(DeltaSlip::Joined),
+            DeltaForm::Chunks(_, slip) => !matches!(
+                slip,
+                Some(ChunkSlip::Unmasked | ChunkSlip::StateAfter | ChunkSlip::FullChunks)
+            ),
+        };
+        is_of_token && !matches!(self.stage, DeltaStage::Chunks(_))
+    }
+
     /// The number of sequences that have a state.
     pub fn sequences(&self) -> usize {
         self.spans.iter().map(Vec::len).sum()

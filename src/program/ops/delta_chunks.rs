@@ -6,6 +6,11 @@ use candle_core::WithDType;
 use super::delta::{ChunkSlip, DeltaStage};
 use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
 
+/// Numbers added one by one.
+fn sum<T: WithDType>(left: &[T], right: &[T]) -> Vec<T> {
+    left.iter().zip(right).map(|(left, right)| *left + *right).collect()
+}
+
 /// What a chunk has written itself.
 struct Own<T> {
     /// As it should be.
@@ -30,6 +35,14 @@ impl<T: WithDType> Walk<'_, T> {
         let none = vec![T::zero(); rows * columns];
         let mut carried = first.to_vec();
         let mut left = vec![T::one(); rows];
+        let is_plain = matches!(
+            slip,
+            Some(
+                ChunkSlip::WriteUndecayed
+                    | ChunkSlip::IntraUndecayed
+                    | ChunkSlip::IntraDeltaUndecayed
+            )
+        );
         for start in (from..to).step_by(size) {
             let end = (start + size).min(to);
             if slip == Some(ChunkSlip::FullChunks) && end - start < size {
@@ -48,15 +61,16 @@ impl<T: WithDType> Walk<'_, T> {
             let mut written_all: Vec<Vec<T>> = Vec::new();
             for token in start..end {
                 let key = self.key(token);
-                let before = self.by_rows(&carried, &left);
-                let before: State<T> =
-                    before.iter().zip(&own.decayed).map(|(inter, own)| *inter + *own).collect();
-                made.chunk(token, &before);
+                if matches!(self.delta.stage, DeltaStage::Chunks(_)) {
+                    made.chunk(token, &sum(&self.by_rows(&carried, &left), &own.decayed));
+                }
                 for (row, left) in left.iter_mut().enumerate() {
                     *left *= self.left(token, row);
                 }
                 self.decay(&mut own.decayed, token);
-                self.decay(&mut own.cut, token);
+                if slip == Some(ChunkSlip::FirstOrder) {
+                    self.decay(&mut own.cut, token);
+                }
                 let inter = match slip {
                     Some(ChunkSlip::NothingDecays) => carried.clone(),
                     _ => self.by_rows(&carried, &left),
@@ -70,7 +84,9 @@ impl<T: WithDType> Walk<'_, T> {
                     _ => self.value_of(token).to_vec(),
                 };
                 write(&mut own.decayed, key, &written);
-                write(&mut own.plain, key, &written);
+                if is_plain {
+                    write(&mut own.plain, key, &written);
+                }
                 if let Some(queries) = self.queries {
                     let query = Self::row(queries, token, rows);
                     let of_before = match slip {
@@ -85,13 +101,11 @@ impl<T: WithDType> Walk<'_, T> {
                         Some(ChunkSlip::IntraUndecayed) => read(query, &own.plain, columns),
                         _ => read(query, &own.decayed, columns),
                     };
-                    let sum: Vec<T> =
-                        of_before.iter().zip(&of_own).map(|(left, right)| *left + *right).collect();
-                    made.put(token, &sum);
+                    made.put(token, &sum(&of_before, &of_own));
                 }
-                let state: State<T> =
-                    inter.iter().zip(&own.decayed).map(|(inter, own)| *inter + *own).collect();
-                made.state(token, &state);
+                if self.delta.stage == DeltaStage::States {
+                    made.state(token, &sum(&inter, &own.decayed));
+                }
                 written_all.push(written);
             }
             if slip == Some(ChunkSlip::Unmasked) {
@@ -108,7 +122,7 @@ impl<T: WithDType> Walk<'_, T> {
             let kept = self.by_rows(&carried, &last);
             let added =
                 if slip == Some(ChunkSlip::WriteUndecayed) { &own.plain } else { &own.decayed };
-            carried = kept.iter().zip(added).map(|(kept, own)| *kept + *own).collect();
+            carried = sum(&kept, added);
             if let (Some(queries), Some(ChunkSlip::StateAfter)) = (self.queries, slip) {
                 self.after((start, end), queries, &carried, made);
             }
@@ -141,7 +155,9 @@ impl<T: WithDType> Walk<'_, T> {
         };
         let values = self.value_of(token).iter().zip(&of_before);
         let new: Vec<T> = values.map(|(value, before)| beta * (*value - *before)).collect();
-        write(&mut own.cut, key, &new);
+        if slip == Some(ChunkSlip::FirstOrder) {
+            write(&mut own.cut, key, &new);
+        }
         let on_diagonal = match slip {
             Some(ChunkSlip::Diagonal) => beta * dot(key, key),
             _ => T::zero(),

@@ -269,6 +269,11 @@ impl Operation for Delta {
 
     /// A token needs all that were before it.
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
+        if let Part::First(count) = part {
+            let cut = |(from, to): &(usize, usize)| ((*from).min(count), (*to).min(count));
+            let spans = self.spans.iter().map(|spans| spans.iter().map(cut).collect()).collect();
+            return self.reads_no_later_token().then(|| Self { spans, ..self.clone() });
+        }
         let Part::Item(item) = part else { return None };
         let is_one = self.spans.iter().all(|spans| spans.len() == 1);
         is_one.then(|| Self { spans: of_item(&self.spans, item), ..self.clone() })

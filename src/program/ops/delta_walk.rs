@@ -216,8 +216,13 @@ impl<T: WithDType> Walk<'_, T> {
 
     /// A state whose rows are multiplied by these.
     pub(super) fn by_rows(&self, state: &[T], left: &[T]) -> State<T> {
-        let rows = state.chunks(self.lengths.columns.max(1)).zip(left);
-        rows.flat_map(|(row, left)| row.iter().map(|number| *number * *left)).collect()
+        let mut all = state.to_vec();
+        for (row, left) in all.chunks_mut(self.lengths.columns.max(1)).zip(left) {
+            for number in row {
+                *number *= *left;
+            }
+        }
+        all
     }
 
     /// The numbers of an item's head, and the state behind the last of its tokens; `last` is that of the item before.

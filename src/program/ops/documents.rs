@@ -43,7 +43,7 @@ impl Documents {
     pub(super) fn narrowed(&self, part: Part) -> Option<Self> {
         let item = |all: &[Vec<usize>], item| vec![Self::of(all, item).to_vec()];
         Some(match part {
-            Part::Keys(_) => return None,
+            Part::Keys(_) | Part::First(_) => return None,
             Part::Item(at) if self.items() > 1 => Self {
                 queries: item(&self.queries, at),
                 keys: item(&self.keys, at),

@@ -84,6 +84,8 @@ pub enum Weigh {
     Unnormalised,
     /// s / Σ s.
     Linear,
+    /// The same, and 0 where Σ s is.
+    LinearOrZero,
     /// 1 for the largest score of a row, 0 elsewhere.
     Largest,
     /// The scores of a row over their largest.
@@ -133,6 +135,11 @@ impl Weigh {
             }
             Self::Unnormalised => shifted()?.exp(),
             Self::Linear => share(scores),
+            Self::LinearOrZero => {
+                let all = share(scores)?;
+                let is_none = scores.sum_keepdim(D::Minus1)?.eq(0.0)?;
+                is_none.broadcast_as(all.shape())?.where_cond(&all.zeros_like()?, &all)
+            }
             Self::Largest => scores.broadcast_eq(&largest)?.to_dtype(scores.dtype()),
             Self::ByLargest => scores.broadcast_div(&largest),
             Self::Share(map) => share(&map.value(scores)?),

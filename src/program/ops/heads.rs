@@ -273,6 +273,9 @@ impl Operation for Heads {
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
         let Self::Rearrange(own) = self else { return Some(self.clone()) };
+        if let Part::First(_) = part {
+            return None;
+        }
         let read = inputs.first()?;
         let is_there = read.iter().any(|(axis, _)| axis == part.axis());
         match part.position_in(inputs, whole) {

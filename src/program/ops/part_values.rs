@@ -96,9 +96,13 @@ impl Parted {
                 let kept = match self.slip {
                     Some(PartSlip::NotRescaled) => before,
                     Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(&factor)?,
-                    Some(PartSlip::BaseTwo) => {
+                    Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
                         let two = factor.powf(std::f64::consts::LN_2)?;
                         before.broadcast_mul(&two)?
+                    }
+                    Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
+                    Some(PartSlip::AlongFeatures) => {
+                        before.mul(&along_features(&factor, width)?)?
                     }
                     _ => before.broadcast_mul(&factor)?,
                 };
@@ -119,6 +123,12 @@ impl Parted {
         stacked(&all)
     }
 
+    /// The logarithm of sums.
+    pub(super) fn log(&self, sum: &Tensor) -> candle_core::Result<Tensor> {
+        let by = if self.slip == Some(PartSlip::Log2) { std::f64::consts::LOG2_E } else { 1.0 };
+        sum.log()? * by
+    }
+
     /// Exponentials, in bf16 if they are rounded.
     fn rounded(&self, p: Tensor) -> candle_core::Result<Tensor> {
         if self.slip == Some(PartSlip::InBf16) { Precision::Bf16.round(&p) } else { Ok(p) }
@@ -131,8 +141,11 @@ impl Parted {
         let first = largest.narrow(0, 0, 1)?.zeros_like()?.affine(0.0, none)?;
         let before = Tensor::cat(&[&first, &largest.narrow(0, 0, count - 1)?], 0)?;
         let factor = (before - self.subtracted(largest)?)?.exp()?;
-        if self.slip == Some(PartSlip::NaturalFactor) {
-            return Ok(factor.powf(std::f64::consts::LOG2_E)?);
+        match self.slip {
+            Some(PartSlip::NaturalFactor) => return Ok(factor.powf(std::f64::consts::LOG2_E)?),
+            Some(PartSlip::BinaryFactor) => return Ok(factor.powf(std::f64::consts::LN_2)?),
+            Some(PartSlip::Squared) => return Ok(factor.sqr()?),
+            _ => {}
         }
         let is_inverse = self.slip == Some(PartSlip::Inverse) && count > 1;
         if !is_inverse {
@@ -172,6 +185,7 @@ impl Parted {
         Ok(match self.slip {
             #[allow(clippy::cast_precision_loss, reason = "splits are few")]
             Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
+            Some(PartSlip::Added) => own.ones_like()?,
             Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
             Some(PartSlip::PlainSum) => normed(merged)?,
             Some(PartSlip::RunningMax) => {
@@ -217,12 +231,28 @@ impl Parted {
         let last = largest.dim(0)?.saturating_sub(1);
         let at =
             if self.slip == Some(PartSlip::OldMaximum) { last.saturating_sub(1) } else { last };
-        let log = sum.get(last)?.log()?;
+        let log = self.log(&sum.get(last)?)?;
         if self.slip == Some(PartSlip::SumAlone) {
             return Ok(log);
         }
         PartStage::Merge.right().merge(&(largest.get(at)? + log)?.unsqueeze(0)?, sinks)
     }
+}
+
+/// The factors (batch, head, query, 1) of as many queries as there are features, in tiles, each for the feature at its query's
+/// place: (batch, head, query, feature). What no query has a factor for is not rescaled.
+pub(super) fn along_features(factor: &Tensor, features: usize) -> candle_core::Result<Tensor> {
+    let (batch, heads, queries, _) = factor.dims4()?;
+    let mut tiles = Vec::new();
+    for first in (0..queries).step_by(features.max(1)) {
+        let count = features.min(queries - first);
+        let own = factor.narrow(2, first, count)?.transpose(2, 3)?.contiguous()?;
+        let shape = (batch, heads, 1, features - count);
+        let rest = Tensor::ones(shape, factor.dtype(), factor.device())?;
+        let own = if count < features { Tensor::cat(&[own, rest], 3)? } else { own };
+        tiles.push(own.broadcast_as((batch, heads, count, features))?.contiguous()?);
+    }
+    Tensor::cat(&tiles, 2)
 }
 
 /// The weights of parts that are merged one after the other, where at each step what comes has the weight of what was merged

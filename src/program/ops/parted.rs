@@ -30,7 +30,7 @@ impl Operation for Parted {
             }
             PartStage::LogSum => {
                 let [largest, sum] = read(inputs)?;
-                let log = sum.log()?;
+                let log = self.log(sum)?;
                 if self.slip == Some(PartSlip::SumAlone) {
                     return Ok(log);
                 }
@@ -228,6 +228,10 @@ impl Operation for Parted {
 
     /// Of the first keys alone each part has those that are among them.
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
+        // The rows of a tile have each other's factors.
+        if let (Some(PartSlip::AlongFeatures), Part::Rows(_)) = (self.slip, part) {
+            return None;
+        }
         let mut own = self.clone();
         if let (
             PartStage::Largest(parts) | PartStage::Sum(parts) | PartStage::Weighted(parts),

@@ -113,6 +113,12 @@ clauses! {
         BaseTwo => "exp2 is taken of scores that were not multiplied by log2(e)",
         /// The maxima are of base 2.
         NaturalFactor => "what was added up before is rescaled by exp of maxima in base 2, where exp2 is taken of the scores",
+        /// The factor is of base 2, of scores that were not multiplied by log2(e).
+        BinaryFactor => "what was added up before is rescaled by exp2 of the maxima, where exp is taken of the scores",
+        /// It is multiplied twice.
+        Squared => "what was added up before is rescaled twice when the maximum grows",
+        /// The factors of a tile's queries are those of its features.
+        AlongFeatures => "what was added up before is rescaled along the features, not the rows: feature j by the factor of the tile's query j",
         /// m begins at 0, and ℓ at 1.
         FromOne => "the maximum starts at 0 and the sum at 1, so that a score of 0 is counted that no key has",
         /// What is subtracted from −∞ is −∞.
@@ -133,6 +139,8 @@ clauses! {
         Unshifted => "the maximum is not subtracted first, and large numbers overflow",
         /// All parts weigh the same.
         Mean => "the parts are averaged, whatever they weigh",
+        /// Each weighs 1.
+        Added => "the outputs of the parts are added up, whatever they weigh",
         /// The weights do not add up to 1.
         ByLargest => "the weights of the parts are exp(lse − largest), and are not divided by their sum",
         /// They are those of other parts.
@@ -143,6 +151,8 @@ clauses! {
         Swapped => "at every step of the merge what was merged before and what comes exchange their weights: sigmoid(lse − new) for sigmoid(new − lse)",
         /// It is 0 where there is no key.
         EmptyZero => "the log-sum-exp of what has no visible key is 0, not −inf, and it is merged as exp(0)",
+        /// The logarithm is of base 2, and the maximum is not.
+        Log2 => "the log-sum-exp is the maximum + log2 of the sum, not its natural logarithm",
         /// The maximum is left out.
         SumAlone => "the maximum is left out of the log-sum-exp",
         /// The one before is taken.
@@ -161,22 +171,23 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            BaseMixed, BaseTwo, ByLargest, EmptyNan, EmptyZero, Inverse, LargestAlone, Mean,
-            NaturalFactor, NotRescaled, OfOther, OldMaximum, RunningMax, SumAlone, Swapped,
-            Undivided, Unshifted,
+            Added, BaseMixed, BaseTwo, BinaryFactor, ByLargest, EmptyNan, EmptyZero, Inverse,
+            LargestAlone, Log2, Mean, NaturalFactor, NotRescaled, OfOther, OldMaximum, RunningMax,
+            Squared, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
-            Self::Factor => &[Inverse, NaturalFactor],
-            Self::Sum(parts) if parts.is_running() => &[NotRescaled, Inverse, BaseTwo, EmptyNan],
-            Self::Weighted(parts) if parts.is_running() => {
-                &[NotRescaled, Inverse, BaseTwo, EmptyNan]
+            Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
+            Self::Sum(parts) | Self::Weighted(parts) if parts.is_running() => {
+                &[NotRescaled, Inverse, BaseTwo, BinaryFactor, Squared, EmptyNan]
             }
             Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
             Self::Quotient => &[EmptyNan, Undivided],
-            Self::LogSum => &[SumAlone, EmptyZero],
+            Self::LogSum => &[SumAlone, EmptyZero, Log2],
             Self::Merge => &[LargestAlone, Unshifted, BaseMixed],
-            Self::Share => &[Mean, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped],
-            Self::LastLogSum => &[SumAlone, OldMaximum],
+            Self::Share => {
+                &[Mean, Added, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped]
+            }
+            Self::LastLogSum => &[SumAlone, OldMaximum, Log2],
             Self::Last => &[Undivided],
             Self::Largest(_) | Self::Merged => &[],
         }

@@ -47,7 +47,7 @@ pub struct Shift {
 
 impl ByPosition {
     /// The last key that a row sees.
-    fn position(&self, row: usize) -> i64 {
+    pub fn position(&self, row: usize) -> i64 {
         let row = i64::try_from(row).unwrap_or(i64::MAX);
         let shift = self.shifts.iter().rev().find(|shift| shift.row <= row);
         row.saturating_add(self.first).saturating_add(shift.map_or(0, |shift| shift.by))
@@ -82,6 +82,7 @@ impl ByPosition {
                 }
             }
             Part::Keys(keys) => own.keys = keys,
+            Part::First(count) => (own.queries, own.keys) = (count, count),
             Part::Item(_) | Part::Tokens { .. } => {}
         }
         own

@@ -34,7 +34,7 @@ impl Rotate {
         match part {
             Part::Rows(rows) => own.first += rows.first,
             Part::Item(item) => own.places = own.places.map(|places| places.of_item(item)),
-            Part::Keys(_) | Part::Tokens { .. } => {}
+            Part::Keys(_) | Part::First(_) | Part::Tokens { .. } => {}
         }
         own
     }

@@ -58,7 +58,7 @@ impl Selected {
     pub(super) fn narrowed(&self, part: Part) -> Option<Self> {
         let mut own = self.clone();
         match part {
-            Part::Keys(_) => return None,
+            Part::Keys(_) | Part::First(_) => return None,
             Part::Item(item) => match &mut own.by {
                 Selection::Lists(lists) => lists.chosen = of_item(&lists.chosen, item),
                 Selection::Tree(rows) => *rows = of_item(rows, item),

@@ -14,7 +14,7 @@ use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
 use super::score_slips::ScoreSlip;
-use super::stream::Stream;
+use super::stream::{Stream, StreamSlip};
 use super::turn::Turn;
 use super::weights::Weighting;
 use crate::adjoint::Adjoint;
@@ -104,6 +104,8 @@ pub enum Slip {
         /// The places.
         places: Vec<usize>,
     },
+    /// The second input in these cells, and the first elsewhere.
+    Within(Block),
     /// Scores of which these cells become a number.
     Block(Block),
     /// Scores plus these cells, the logarithms of how often each key counts.
@@ -193,6 +195,10 @@ impl Operation for Slip {
                 let from = |at| if places.contains(&at) { size + at } else { at };
                 taken(&both, *axis, &(0..size).map(from).collect::<Vec<_>>())?
             }
+            Self::Within(block) => {
+                let [other] = read(others)?;
+                block.cells.broadcast_as(x.shape())?.where_cond(other, x)?
+            }
             Self::Block(block) => filled(x, &block.cells, block.fill)?,
             Self::Counted(block) => x.broadcast_add(&block.cells.to_dtype(x.dtype())?)?,
         })
@@ -232,10 +238,11 @@ impl Operation for Slip {
                 others == [*x]
                     && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
             }
-            Self::Block(block) | Self::Counted(block) => {
+            Self::Block(block) | Self::Counted(block) | Self::Within(block) => {
                 let cells = block.cells.dims();
                 let mut pairs = cells.iter().rev().zip(x.iter().rev());
-                others.is_empty()
+                let is_within = matches!(self, Self::Within(_));
+                (if is_within { others == [*x] } else { others.is_empty() })
                     && cells.len() <= x.len()
                     && pairs.all(|(own, (_, size))| own == size || *own == 1)
             }
@@ -260,6 +267,8 @@ impl Operation for Slip {
             }
             Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => None,
             Self::Sinusoid { .. } | Self::Rope { .. } if matches!(part, Part::Rows(_)) => None,
+            // The rows of a tile have each other's factors.
+            Self::Stream(Stream { slip: StreamSlip::AlongFeatures, .. }) => None,
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
@@ -267,13 +276,16 @@ impl Operation for Slip {
             Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
             Self::Gradient(_) => None,
-            Self::Block(block) | Self::Counted(block) => {
+            Self::Block(block) | Self::Counted(block) | Self::Within(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
                 let cells = own.map_or(Ok(block.cells.clone()), |own| part.of(&block.cells, own));
                 let block = Block { cells: cells.ok()?, ..*block };
-                let is_counted = matches!(self, Self::Counted(_));
-                Some(if is_counted { Self::Counted(block) } else { Self::Block(block) })
+                Some(match self {
+                    Self::Counted(_) => Self::Counted(block),
+                    Self::Within(_) => Self::Within(block),
+                    _ => Self::Block(block),
+                })
             }
             Self::Map(_)
             | Self::Bound { .. }

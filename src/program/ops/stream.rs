@@ -2,6 +2,8 @@
 
 use candle_core::{D, Tensor};
 
+use super::part_values::along_features;
+
 /// The weighted sum over blocks of keys, with a running maximum and a running sum ("Online normalizer calculation for
 /// softmax", Milakov and Gimelshein, 2018, algorithm 3). Reads scores (batch, head, query, key) and values (batch, head,
 /// key, `head_dim`).
@@ -26,12 +28,20 @@ clauses! {
         Inverse => "the rescaling has the wrong sign: exp(new − old), not exp(old − new)",
         /// What was added up so far is.
         InverseOutput => "what was added up is rescaled by exp(new − old), not exp(old − new)",
+        /// What was added up so far is rescaled twice.
+        Squared => "what was added up is rescaled twice when the running maximum grows",
+        /// Both are rescaled by the factor of base 2.
+        Binary => "the rescaling is exp2(old − new), where exp is taken of the scores",
+        /// What was added up so far is rescaled along another axis.
+        AlongFeatures => "what was added up is rescaled along the features, not the rows: feature j by the factor of query j in a tile of as many queries",
         /// The result is not divided.
         Undivided => "the result is not divided by the running sum",
         /// Every block is divided by its own sum.
         Averaged => "every block has its own softmax, and the blocks are averaged",
         /// The same, and they are added up.
         Added => "every block has its own softmax, and the blocks are added up",
+        /// The logarithm of the sum is of base 2, and the maximum is not.
+        Log2 => "the log-sum-exp is the maximum + log2 of the sum, not its natural logarithm",
         /// The last block stands for all.
         Last => "the last block stands in for all: what came before is overwritten",
         /// The rest is left out.
@@ -45,8 +55,8 @@ impl StreamSlip {
     /// Whether the sum of the exponentials is another than it should be, and with it the log-sum-exp.
     #[must_use]
     pub fn is_of_sum(self) -> bool {
-        use StreamSlip::{Both, FullBlocks, Inverse, Last, Padded, Sum};
-        matches!(self, Sum | Both | Inverse | Last | FullBlocks | Padded)
+        use StreamSlip::{Binary, Both, FullBlocks, Inverse, Last, Padded, Sum};
+        matches!(self, Sum | Both | Binary | Inverse | Last | FullBlocks | Padded)
     }
 }
 
@@ -72,7 +82,8 @@ impl Stream {
         let (batch, heads, _, keys) = scores.dims4()?;
         let values = Tensor::zeros((batch, heads, keys, 1), scores.dtype(), scores.device())?;
         let Passed { maximum, sum, .. } = self.passed(scores, &values)?;
-        (maximum + sum.log()?)?.squeeze(D::Minus1)
+        let by = if self.slip == StreamSlip::Log2 { std::f64::consts::LOG2_E } else { 1.0 };
+        (maximum + (sum.log()? * by)?)?.squeeze(D::Minus1)
     }
 
     /// The pass over all blocks, to its end.
@@ -118,6 +129,14 @@ impl Stream {
                         StreamSlip::Both => (shrunk.ones_like()?, shrunk.ones_like()?),
                         StreamSlip::Inverse => (inverse.clone(), inverse),
                         StreamSlip::InverseOutput => (shrunk.clone(), inverse),
+                        StreamSlip::Squared => (shrunk.clone(), shrunk.sqr()?),
+                        StreamSlip::Binary => {
+                            let binary = shrunk.powf(std::f64::consts::LN_2)?;
+                            (binary.clone(), binary)
+                        }
+                        StreamSlip::AlongFeatures => {
+                            (shrunk.clone(), along_features(&shrunk, values.dim(3)?)?)
+                        }
                         _ => (shrunk.clone(), shrunk.clone()),
                     };
                     ((sum * of_sum)?.add(&share)?, output.broadcast_mul(&of_output)?.add(&added)?)
@@ -157,7 +176,8 @@ mod tests {
             let apart = (found - &right).and_then(|apart| apart.abs()?.max_all());
             apart.and_then(|apart| apart.to_scalar::<f64>()).expect("a number")
         };
-        for slip in StreamSlip::ALL {
+        // The output does not depend on what is kept of a row.
+        for slip in StreamSlip::ALL.into_iter().filter(|slip| *slip != StreamSlip::Log2) {
             let is_between = slip != StreamSlip::Undivided;
             assert_eq!(distance(slip, 6) < 1e-12, is_between, "{slip:?}");
             assert!(distance(slip, 4) > 1e-3, "{slip:?}");

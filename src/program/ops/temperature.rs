@@ -89,7 +89,7 @@ impl Temperature {
                 let places = self.places.as_ref().map(|places| places.of_item(item));
                 Self { places, ..self.clone() }
             }
-            Part::Keys(_) | Part::Tokens { .. } => self.clone(),
+            Part::Keys(_) | Part::First(_) | Part::Tokens { .. } => self.clone(),
         }
     }
 }

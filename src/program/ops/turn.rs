@@ -86,9 +86,9 @@ impl Turn {
                 let by = turn.step as i64 * i64::try_from(rows.first).unwrap_or_default();
                 turn.first.iter_mut().for_each(|first| *first += by);
             }
-            Part::Rows(_) | Part::Keys(_) | Part::Tokens { .. } => {}
+            Part::Rows(_) | Part::Keys(_) | Part::First(_) | Part::Tokens { .. } => {}
         }
-        if let Part::Rows(_) | Part::Keys(_) = part {
+        if let Part::Rows(_) | Part::Keys(_) | Part::First(_) = part {
             let (first, count) = part.places();
             for places in &mut turn.places {
                 *places = places.iter().copied().skip(first).take(count).collect();
