@@ -13,7 +13,7 @@ use mha_trace::file::Bundle;
 use mha_trace::foreign::ModelPart;
 
 fn compared(left: &Path, right: &Path) -> ByLayer {
-    by_layer(left, right, &Tolerances::default())
+    by_layer(left, right, None, &Tolerances::default())
         .unwrap_or_else(|error| panic!("{}: {error}", right.display()))
 }
 
@@ -194,7 +194,7 @@ fn modules_of_other_names_are_matched_by_order_and_width() {
 fn what_cannot_be_compared_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |left: &Path, right: &Path| {
-        let error = by_layer(left, right, &Tolerances::default()).expect_err("refused");
+        let error = by_layer(left, right, None, &Tolerances::default()).expect_err("refused");
         format!("{error}")
     };
     let empty = refused(folder.path(), &at("llama-eager"));

@@ -394,7 +394,8 @@ pub fn diff(args: &DiffArgs) -> Result<Outcome> {
 fn by_layer(args: &DiffArgs) -> Result<Outcome> {
     let left = quoted_path(&args.left);
     let progress = Progress::of(tr!("comparing {left} part by part", left));
-    let found = check::by_layer(&args.left, &args.right, &args.tolerances.tolerances());
+    let found =
+        check::by_layer(&args.left, &args.right, args.unshard, &args.tolerances.tolerances());
     drop(progress);
     let found = found?;
     let tables = if args.quiet { Tables::Hidden } else { Tables::Shown };

@@ -207,8 +207,29 @@ fn node(at: usize, info: &Info) -> Node {
     Node { at, name, path, is_input, part, rank, layer, reads: Vec::new(), eps: None, shape, dtype }
 }
 
-/// The first number in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
+/// A name with its layer's number so many higher: that of a pipeline stage, which counts its own layers.
+#[must_use]
+pub fn shifted(name: &str, by: usize) -> String {
+    let Some(place) = layer_in(name) else { return name.to_owned() };
+    let layer = name.get(place.clone()).and_then(|number| number.parse().ok()).unwrap_or(0);
+    let mut shifted = name.to_owned();
+    shifted.replace_range(place, &usize::saturating_add(layer, by).to_string());
+    shifted
+}
+
+/// The layer in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
 fn layer_of(path: &str) -> (Option<usize>, &str) {
+    let Some(place) = layer_in(path) else { return (None, path) };
+    let layer = path.get(place.clone()).and_then(|number| number.parse().ok());
+    let before = path.get(..place.start).unwrap_or_default();
+    let inner = path.get(place.end..).unwrap_or_default().trim_start_matches(['.', '/', '-']);
+    // Behind a dash the number is that of what stands before it.
+    let is_dashed = before.ends_with('-');
+    (layer, if is_dashed && inner.is_empty() { before } else { inner })
+}
+
+/// Where the number of a layer stands in a path: the first number that is no part of a name.
+fn layer_in(path: &str) -> Option<std::ops::Range<usize>> {
     let is_digit = |c: char| c.is_ascii_digit();
     let mut from = 0;
     while let Some(start) =
@@ -224,15 +245,11 @@ fn layer_of(path: &str) -> (Option<usize>, &str) {
         let is_name =
             before.ends_with('_') && !before.contains("layer") && !before.contains("block");
         if stands_alone && !is_name {
-            let layer = rest.get(..end).and_then(|number| number.parse().ok());
-            let inner = behind.trim_start_matches(['.', '/', '-']);
-            // Behind a dash the number is that of what stands before it.
-            let is_dashed = before.ends_with('-');
-            return (layer, if is_dashed && inner.is_empty() { before } else { inner });
+            return Some(start..start + end);
         }
         from = start + end;
     }
-    (None, path)
+    None
 }
 
 /// What a module is, by its name in its layer, or by its class.

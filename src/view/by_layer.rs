@@ -41,7 +41,7 @@ pub fn by_layer_page(found: &ByLayer, sides: Sides, rows: Tables) -> Vec<Block> 
 }
 
 fn facts(found: &ByLayer) -> Vec<String> {
-    let mut facts: Vec<String> = found.aligned.iter().cloned().collect();
+    let mut facts: Vec<String> = found.ranks.iter().chain(&found.aligned).cloned().collect();
     let shown_matches = found.matches.iter().take(MOST_MATCHES);
     facts.extend(shown_matches.map(|(left, right)| {
         tr!("{left} beside {right}, by order and width", left = shown(left), right = shown(right))

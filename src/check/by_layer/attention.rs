@@ -1,13 +1,14 @@
 //! What is wrong with the attention of a port? `check`'s verdict on what it recorded, with the reference's settings, weights and
 //! masks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{DType, Tensor};
 
 use super::super::check::{check, checked_whole};
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
+use super::join::Joined;
 use super::measure::{apart, tolerance_of};
 use super::part::wide;
 use super::sides::Sides;
@@ -27,23 +28,31 @@ pub fn checked(
     let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
         return Ok(None);
     };
-    let own = sides.right.record(&partner.path);
-    let Some(meant) = sides.left.record(&node.path) else {
-        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
-        return Ok(alone.map(|report| (Some(report), Vec::new())));
+    let own = sides.right.records(&partner.path);
+    let by_itself = || {
+        // A core says itself what it was given.
+        let [path] = own.as_slice() else { return Ok(None) };
+        Ok(Some((Some(alone(path, tolerances)?), Vec::new())))
     };
+    let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
     let Some(settings) = reference.config().cloned() else {
-        // A core says itself what it was given.
-        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
-        return Ok(alone.map(|report| (Some(report), Vec::new())));
+        return by_itself();
     };
     let mut entries = given(&reference, |name| name != Name::X)?;
     let mut facts = Vec::new();
-    let path = own.map_or(Path::new(&partner.path), PathBuf::as_path);
-    if own.is_some() {
-        let port = open_place(path)?;
-        facts = other_parameters(&reference, &port)?;
+    let path = own.first().map_or(Path::new(&partner.path), |path| path.as_path());
+    let mut files = own.iter().map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
+    let port = if files.len() > 1 {
+        let mut joined = Joined::default();
+        let port = joined.join(&reference, path, files)?;
+        facts = joined.odd();
+        Some(port)
+    } else {
+        files.pop()
+    };
+    if let Some(port) = port {
+        facts.extend(other_parameters(&reference, &port)?);
         let seen = given(&port, |name| name == Name::X)?;
         entries.extend(seen.into_iter().chain(computed(&port)?));
     } else {

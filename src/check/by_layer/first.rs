@@ -7,9 +7,13 @@ use super::attention::{checked, differing};
 use super::exact::Exact;
 use super::found::Named;
 use super::measure::Measure;
+use super::ranks::slip;
 use super::sides::Sides;
 use base::error::{Result, shown};
 use foreign::ModelPart;
+
+/// So many rows tell what ranks did.
+const ROWS: usize = 32;
 
 /// What can be said of a wrong part: `check`'s verdict on attention, or that on a plain part as a program.
 pub fn named(
@@ -20,6 +24,14 @@ pub fn named(
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
+    let slip = match sides.right.ranks.count {
+        1 => None,
+        _ => slip(sides, at, &sides.some_rows(at, found.row, ROWS))?,
+    };
+    if let Some(fact) = slip {
+        let what = tr!("the sums and pieces of the ranks").to_owned();
+        return Ok(Some(Named { what, facts: vec![fact], report: None }));
+    }
     if node.part == ModelPart::Attention {
         let Some((report, facts)) = checked(sides, at, tolerances)? else { return Ok(None) };
         let what = tr!("its attention, with the reference's settings and weights").to_owned();

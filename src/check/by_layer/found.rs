@@ -89,6 +89,8 @@ pub struct ByLayer {
     pub named: Option<Named>,
     /// Which tensors of other names were taken as which: of the reference, and of the port.
     pub matches: Vec<(String, String)>,
+    /// How ranks were joined.
+    pub ranks: Vec<String>,
     /// What was aligned.
     pub aligned: Option<String>,
     /// That the two did not get the same tokens.

@@ -31,6 +31,7 @@ impl ByLayer {
             "first_wrong_layer": first.and_then(|line| line.layer),
             "first_wrong_part": first.map(|line| line.part.name()),
             "cause": named,
+            "ranks": self.ranks,
             "aligned": self.aligned,
             "warning": self.warning,
             "matched": matches.collect::<Vec<_>>(),

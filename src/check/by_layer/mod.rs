@@ -5,9 +5,11 @@ mod attention;
 mod exact;
 mod first;
 mod found;
+mod join;
 mod json;
 mod measure;
 mod part;
+mod ranks;
 mod sides;
 mod sums;
 
@@ -24,6 +26,7 @@ use measure::Measure;
 use sides::Sides;
 
 pub use found::{ByLayer, How, Line, Named};
+pub use ranks::{Split, Unshard};
 
 /// Compares two recordings of a whole model, and names the mistake in the first part that is wrong by itself.
 ///
@@ -31,10 +34,17 @@ pub use found::{ByLayer, How, Line, Named};
 /// and what else is a plain part with its parameters in the recording are computed again from the port's own inputs. Of others
 /// it is inferred: a part is taken as wrong where its error is [`ALLOWED`] times what parts of its kind usually make of theirs.
 ///
+/// A side may be of several ranks; `ranks` says what they split, where that is not to be guessed.
+///
 /// # Errors
 /// If a recording cannot be read, or the two have no part in common.
-pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<ByLayer> {
-    let sides = Sides::open(left, right)?;
+pub fn by_layer(
+    left: &Path,
+    right: &Path,
+    ranks: Option<Unshard>,
+    tolerances: &Tolerances,
+) -> Result<ByLayer> {
+    let sides = Sides::open(left, right, ranks)?;
     let measured = |at| {
         let Some(found) = sides.measured(at)? else { return Ok(None) };
         let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());
@@ -71,6 +81,10 @@ pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<By
         first,
         named,
         matches: other_names.collect(),
+        ranks: [&sides.left, &sides.right]
+            .into_iter()
+            .flat_map(|side| side.ranks.told.clone())
+            .collect(),
         aligned: sides.alignment.told.clone(),
         warning: sides.alignment.warning.clone(),
         lines,
