@@ -26,7 +26,10 @@ pub fn named(
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
     let slip = match sides.right.ranks.count {
         1 => None,
-        _ => slip(sides, at, &sides.some_rows(at, found.row, ROWS))?,
+        _ => {
+            let terms = exact.terms(at)?;
+            slip(sides, at, &terms, &sides.some_rows(at, found.row, ROWS))?
+        }
     };
     if let Some(fact) = slip {
         let what = tr!("the sums and pieces of the ranks").to_owned();

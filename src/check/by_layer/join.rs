@@ -154,11 +154,9 @@ impl Joined {
             self.orders.entry((best.slots.clone(), copies)).or_default().push(info.name.clone());
         }
         let units = if best.slots.len() > all.len() { halved(&all) } else { all };
-        if copies > 1 {
-            return Ok(units.into_iter().step_by(copies).collect());
-        }
         let mut placed: Vec<(usize, Piece)> = best.slots.into_iter().zip(units).collect();
         placed.sort_by_key(|(slot, _)| *slot);
+        placed.dedup_by_key(|(slot, _)| *slot);
         Ok(placed.into_iter().map(|(_, piece)| piece).collect())
     }
 }
@@ -239,7 +237,7 @@ impl Place<'_> {
 }
 
 /// The places of pieces in order of ranks.
-fn natural(count: usize, copies: usize) -> Vec<usize> {
+pub fn natural(count: usize, copies: usize) -> Vec<usize> {
     (0..count).map(|at| at / copies.max(1)).collect()
 }
 

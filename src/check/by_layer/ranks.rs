@@ -6,12 +6,15 @@ use std::str::FromStr;
 
 use candle_core::Tensor;
 
-use super::join::Joined;
+use super::join::{Joined, natural};
 use super::measure::{Source, apart, tolerance_of};
 use super::sides::Sides;
 use base::error::{Error, Result, shown};
-use file::{Bundle, Info, Join, Recording};
-use foreign::{ModelPart, Node, nodes, shifted};
+use file::{Bundle, Info, Join, Recording, open_ranks};
+use foreign::{ModelPart, Node, is_record, nodes, shifted};
+
+/// So many names of tensors are told.
+const MOST_NAMES: usize = 4;
 
 /// What ranks split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +64,9 @@ pub struct Ranks {
     pub passes: Vec<Bundle>,
     /// The records of attentions: what each is called, and its file, one for each rank that has it.
     pub records: Vec<(String, PathBuf)>,
-    /// How many ranks there are.
+    /// How many ranks there are, and where they are recorded.
     pub count: usize,
+    place: PathBuf,
     /// What was joined, in words.
     pub told: Vec<String>,
 }
@@ -71,7 +75,13 @@ impl Ranks {
     /// A recording of one device.
     pub fn of_one(recording: Recording) -> Self {
         let records = recording.records.into_iter().map(|path| (stem(&path), path)).collect();
-        Self { passes: recording.passes, records, count: 1, told: Vec::new() }
+        Self {
+            passes: recording.passes,
+            records,
+            count: 1,
+            place: PathBuf::new(),
+            told: Vec::new(),
+        }
     }
 
     /// The recordings of ranks as that of one device, as `whole` has it.
@@ -126,11 +136,11 @@ impl Ranks {
             Some(_) => tr!("{count} pipeline stages are joined", count).to_owned(),
             None => {
                 let [same, sums, split] = joined.counts;
-                tr!("{count} ranks are joined: {split} tensors side by side, {sums} added up, {same} the same on all", count, split, sums, same)
+                tr!("{count} ranks are joined; tensors side by side: {split}, added up: {sums}, the same on all ranks: {same}", count, split, sums, same)
             }
         });
         told.extend(joined.odd());
-        Ok(Self { passes, records, count, told })
+        Ok(Self { passes, records, count, place: place.to_owned(), told })
     }
 }
 
@@ -180,7 +190,9 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
     let mut before: Option<(usize, Node)> = None;
     for (rank, file) in stages.iter().enumerate() {
         let all = nodes(file);
-        let got = all.iter().find(|node| node.is_input && node.layer.is_some());
+        // What a whole layer got, or else the first part in it.
+        let inputs = all.iter().filter(|node| node.is_input && node.layer.is_some());
+        let got = inputs.min_by_key(|node| (node.layer, (node.rank + 10) % 100));
         let mut handed = None;
         if let (Some(got), Some((last, gave))) = (got, before.take()) {
             let (Some(one), Some(other)) =
@@ -224,29 +236,33 @@ fn first_rows(file: Option<&Bundle>, node: &Node) -> Result<Option<Tensor>> {
 impl Joined {
     /// What stands in another order than the ranks do, in words.
     pub fn odd(&self) -> Vec<String> {
+        let listed = |all: &[usize]| {
+            let all: Vec<String> = all.iter().map(usize::to_string).collect();
+            all.join(", ")
+        };
         let told = |((slots, copies), names): (&(Vec<usize>, usize), &Vec<String>)| {
-            let listed: Vec<String> = slots.iter().map(usize::to_string).collect();
-            let (order, name) = (listed.join(", "), shown(names.first()?).into_owned());
-            Some(if *copies > 1 {
-                let usual: Vec<String> =
-                    (0..slots.len()).map(|at| (at / copies).to_string()).collect();
+            let shown_names: Vec<&str> =
+                names.iter().take(MOST_NAMES).map(String::as_str).collect();
+            let (order, names) = (listed(slots), shown(&shown_names.join(", ")).into_owned());
+            if *copies > 1 {
+                let usual = listed(&natural(slots.len(), *copies));
                 tr!(
-                    "the ranks hold the pieces {order} of {name}, where {usual} is the order of the reference's heads",
+                    "the ranks hold the pieces {order} of {names}, where {usual} are those of their heads",
                     order,
-                    name,
-                    usual = usual.join(", ")
+                    names,
+                    usual
                 )
             } else {
-                tr!("the ranks hold the pieces {order} of the reference's {name}", order, name)
-            })
+                tr!("the ranks hold the pieces {order} of the reference's {names}", order, names)
+            }
         };
-        self.orders.iter().filter_map(told).collect()
+        self.orders.iter().map(told).collect()
     }
 }
 
 /// What ranks did wrong with a part, where that gives its numbers: partial sums that are added twice or not at all, a bias that
 /// each rank adds, or pieces in another order.
-pub fn slip(sides: &Sides, at: usize, rows: &[usize]) -> Result<Option<String>> {
+pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
     let count = sides.right.ranks.count;
     let (Some(node), Some([meant, own])) = (sides.nodes().get(at), sides.picked(at, rows)?) else {
         return Ok(None);
@@ -268,6 +284,12 @@ pub fn slip(sides: &Sides, at: usize, rows: &[usize]) -> Result<Option<String>> 
                 name = shown(&name)
             )));
         }
+    }
+    if let Some(name) = goes_alone(sides, at, terms, rows)? {
+        return Ok(Some(tr!(
+            "each rank goes on with its own partial sums of {name}: they are not added up",
+            name = shown(&name)
+        )));
     }
     let width = node.width();
     if !width.is_multiple_of(count) {
@@ -306,4 +328,41 @@ fn biases(sides: &Sides, node: &Node) -> Result<Vec<(String, Tensor)>> {
     }
     all.retain(|(_, own)| own.rank() == 1);
     Ok(all)
+}
+
+/// The term of a sum whose parts on the ranks are not added up: on each rank it is the sum of its own terms.
+fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
+    let mut partial = None;
+    if terms.is_empty() {
+        return Ok(None);
+    }
+    let ranks = open_ranks(&sides.right.ranks.place, is_record)?;
+    let own = |rank: usize, at: usize| -> Result<Option<Tensor>> {
+        let (Some(file), Some((0, node))) =
+            (ranks.get(rank).and_then(|rank| rank.passes.first()), sides.partner(at))
+        else {
+            return Ok(None);
+        };
+        let place =
+            file.infos().iter().position(|info| info.name == node.name && info.shape == node.shape);
+        place.map(|at| Source { file, at, width: node.width() }.picked(rows)).transpose()
+    };
+    for rank in 0..ranks.len() {
+        let Some(given) = own(rank, at)? else { return Ok(None) };
+        let mut sum: Option<Tensor> = None;
+        for term in terms {
+            let (Some(one), Some(first)) = (own(rank, *term)?, own(0, *term)?) else {
+                return Ok(None);
+            };
+            if apart(&first, &one)? > tolerance_of(&one)? {
+                partial = sides.nodes().get(*term).map(|node| node.name.clone());
+            }
+            sum = Some(sum.map_or(Ok(one.clone()), |sum| sum.add(&one))?);
+        }
+        let Some(sum) = sum else { return Ok(None) };
+        if apart(&sum, &given)? > tolerance_of(&given)? * 4.0 {
+            return Ok(None);
+        }
+    }
+    Ok(partial)
 }
