@@ -133,12 +133,14 @@ impl Node {
     }
 }
 
-/// Whether a file records a single attention: it states its run, or has nothing but steps.
+/// Whether a file records a single attention: it states its run, or has nothing but steps and weights.
 #[must_use]
 pub fn is_record(bundle: &Bundle) -> bool {
     let is_step =
         |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
-    bundle.config().is_some() || bundle.infos().iter().all(is_step)
+    let infos = || bundle.infos().iter();
+    bundle.config().is_some()
+        || infos().any(is_step) && infos().all(|info| is_step(info) || is_weight(&info.name))
 }
 
 /// The nodes of a recording in order of execution. Files of [`mha_trace.record`] say it; of others names tell.

@@ -128,6 +128,12 @@ fn name_of(line: &Line) -> String {
 
 /// The first wrong part in a sentence.
 fn verdict(found: &ByLayer) -> String {
+    if found.compared() == 0 {
+        return tr!(
+            "nothing was compared: no tensor of the port has rows beside one of the reference"
+        )
+        .to_owned();
+    }
     let Some(line) = found.first.and_then(|at| found.lines.get(at)) else {
         let most = found.lines.iter().filter_map(|line| line.error).fold(0.0, f64::max);
         return match most {

@@ -51,12 +51,16 @@ pub fn checked(
     } else {
         files.pop()
     };
-    if let Some(port) = port {
+    // The records of a cache's steps are of some tokens each.
+    if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
         facts.extend(other_parameters(&reference, &port)?);
         let seen = given(&port, |name| name == Name::X)?;
-        entries.extend(seen.into_iter().chain(computed(&port)?));
-    } else {
-        entries.extend(seen_outside(sides, at)?);
+        entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
+    }
+    for entry in seen_outside(sides, at, &reference)? {
+        if !entries.iter().any(|own| own.name == entry.name) {
+            entries.push(entry);
+        }
     }
     if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
         entries.extend(given(&reference, |name| name == Name::X)?);
@@ -104,12 +108,48 @@ fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
         .collect()
 }
 
-/// What the port's attention got and gave, where nothing within it was recorded.
-fn seen_outside(sides: &Sides, at: usize) -> Result<Vec<Entry>> {
+/// The steps that a port computed. Queries and keys that a function of attention got are those behind all that the reference
+/// does to them: its norms and rotations.
+fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
+    let mut entries = computed(port)?;
+    let has =
+        |file: &Bundle, name: Name| file.infos().iter().any(|info| info.name == name.as_str());
+    let is_function = port.config().is_none() && !has(port, Name::Q) && !has(port, Name::K);
+    for (heads, behind) in [
+        (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
+        (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
+    ] {
+        let last = behind.into_iter().find(|name| has(reference, *name));
+        let is_last = |name: Name| behind.contains(&name) && has(port, name);
+        let (Some(last), false) = (last.filter(|_| is_function), behind.into_iter().any(is_last))
+        else {
+            continue;
+        };
+        for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
+            entry.name = last.as_str().to_owned();
+        }
+    }
+    Ok(entries)
+}
+
+/// What the port's attention got and gave, as its modules have it.
+fn seen_outside(sides: &Sides, at: usize, reference: &Bundle) -> Result<Vec<Entry>> {
     let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
     let rows: Vec<usize> = (0..node.rows()).collect();
     let mut entries = Vec::new();
-    for (name, place) in [(Name::X, node.reads.first().copied()), (Name::Output, Some(at))] {
+    let mut places = vec![(Name::X, node.reads.first().copied())];
+    // Where the output projection is a module of its own, attention gives what stands before it.
+    for name in [Name::Output, Name::Concat] {
+        let meant = reference.tensor(name.as_str())?.filter(|own| own.dims() == node.shape);
+        if let (Some(meant), Some([own, _])) = (meant, sides.picked(at, &rows)?) {
+            let meant = wide(&meant)?.reshape(own.dims())?.to_dtype(own.dtype())?;
+            if apart(&meant, &own)? <= tolerance_of(&own)? {
+                places.push((name, Some(at)));
+                break;
+            }
+        }
+    }
+    for (name, place) in places {
         let Some(place) = place else { continue };
         if let (Some([_, own]), Some(node)) =
             (sides.picked(place, &rows)?, sides.nodes().get(place))

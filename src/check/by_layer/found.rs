@@ -98,7 +98,7 @@ pub struct ByLayer {
 }
 
 impl ByLayer {
-    /// Whether no part is wrong by itself, none was left open, and the tokens are the same.
+    /// Whether parts were compared, none is wrong by itself or left open, and the tokens are the same.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.verdict() == Verdict::Same
@@ -110,7 +110,7 @@ impl ByLayer {
         if self.first.is_some() || self.warning.is_some() {
             return Verdict::Differs;
         }
-        let is_open = self.lines.iter().any(|line| line.is_open);
+        let is_open = self.compared() == 0 || self.lines.iter().any(|line| line.is_open);
         if is_open { Verdict::Unchecked } else { Verdict::Same }
     }
 
