@@ -49,6 +49,9 @@ fn facts(found: &ByLayer) -> Vec<String> {
     if let Some(more) = found.matches.len().checked_sub(MOST_MATCHES).filter(|more| *more > 0) {
         facts.push(tr!("{more} more tensors are matched so", more));
     }
+    facts.extend(found.undone.as_ref().map(|name| {
+        tr!("{name} differs, and what is behind it does not: the port does the same in another way, or has no such part", name = shown(name))
+    }));
     let missing: Vec<&Line> = found.lines.iter().filter(|line| line.error.is_none()).collect();
     if let Some(first) = missing.first() {
         let (count, name) = (missing.len(), quoted(&first.name));
@@ -182,7 +185,12 @@ fn verdict(found: &ByLayer) -> String {
             error
         ),
     };
-    if line.part == ModelPart::Attention { first } else { tr!("not attention: {first}", first) }
+    let is_inner = ["attn", "attention"].iter().any(|word| line.path.contains(word));
+    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm {
+        first
+    } else {
+        tr!("not attention: {first}", first)
+    }
 }
 
 /// The other parts that are wrong by themselves.

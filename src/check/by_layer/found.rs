@@ -91,6 +91,8 @@ pub struct ByLayer {
     pub matches: Vec<(String, String)>,
     /// How ranks were joined.
     pub ranks: Vec<String>,
+    /// The first tensor that differs from the reference's without any effect on what is behind it.
+    pub undone: Option<String>,
     /// What was aligned.
     pub aligned: Option<String>,
     /// That the two did not get the same tokens.

@@ -32,6 +32,7 @@ impl ByLayer {
             "first_wrong_part": first.map(|line| line.part.name()),
             "cause": named,
             "ranks": self.ranks,
+            "undone": self.undone,
             "aligned": self.aligned,
             "warning": self.warning,
             "matched": matches.collect::<Vec<_>>(),

@@ -55,9 +55,13 @@ pub fn by_layer(
     let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
     let growth = judge.growth()?;
-    let (mut lines, mut first, mut named) = (Vec::new(), None, None);
+    let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
     for at in 0..sides.nodes().len() {
         let mut line = judge.line(at, &growth)?;
+        if line.is_wrong && judge.is_undone(at) {
+            undone.get_or_insert_with(|| line.name.clone());
+            line.is_wrong = false;
+        }
         if line.is_wrong && first.is_none() {
             let found = first::named(&sides, &mut judge.exact, at, judge.measured[at], tolerances)?;
             // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
@@ -86,6 +90,7 @@ pub fn by_layer(
             .into_iter()
             .flat_map(|side| side.ranks.told.clone())
             .collect(),
+        undone,
         aligned: sides.alignment.told.clone(),
         warning: sides.alignment.warning.clone(),
         lines,
@@ -107,6 +112,9 @@ struct Judge<'a> {
 
 /// How much parts of a kind usually make of the error of their inputs.
 type Growth = HashMap<(ModelPart, bool), f64>;
+
+/// An error that is so many times smaller behind a part has no effect.
+const FAR: f64 = 1000.0;
 
 /// Fewer parts of a kind say nothing of what is usual.
 const LEAST_PARTS: usize = 3;
@@ -182,6 +190,10 @@ impl Judge<'_> {
             return Ok(Line { own: Some(0.0), ..line });
         }
         let are_equal = are_known && inherited <= tolerance;
+        // A sum that is right was made of what it should be, whatever was taken as its terms.
+        if found.agrees() && part == ModelPart::Layer {
+            return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
+        }
         // Norms and sums cost little; what they add may hide in the tolerance of their type.
         let is_exact = part == ModelPart::Norm || !(are_equal && found.agrees());
         if let Some(exact) =
@@ -208,6 +220,27 @@ impl Judge<'_> {
             return Ok(Line { own: Some(found.error), ..line });
         }
         Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, ..line })
+    }
+
+    /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something
+    /// else in its place, or does elsewhere what the reference does in it.
+    fn is_undone(&self, at: usize) -> bool {
+        let Some(Some(found)) = self.measured.get(at) else { return false };
+        let nodes = self.sides.nodes();
+        let layer = nodes.get(at).and_then(|node| node.layer);
+        let is_end = |place: &usize| {
+            nodes
+                .get(*place)
+                .is_some_and(|node| node.part == ModelPart::Layer && node.layer == layer)
+        };
+        let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
+        let mut behind = (at + 1..nodes.len()).filter(is_measured);
+        let end = match layer {
+            Some(_) => behind.find(is_end),
+            None => behind.next_back(),
+        };
+        let end = end.and_then(|end| self.measured.get(end).copied().flatten());
+        end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
     }
 
     /// Whether a part of the reference chooses experts.

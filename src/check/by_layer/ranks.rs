@@ -67,6 +67,7 @@ pub struct Ranks {
     /// How many ranks there are, and where they are recorded.
     pub count: usize,
     place: PathBuf,
+    are_stages: bool,
     /// What was joined, in words.
     pub told: Vec<String>,
 }
@@ -80,6 +81,7 @@ impl Ranks {
             records,
             count: 1,
             place: PathBuf::new(),
+            are_stages: false,
             told: Vec::new(),
         }
     }
@@ -140,7 +142,14 @@ impl Ranks {
             }
         });
         told.extend(joined.odd());
-        Ok(Self { passes, records, count, place: place.to_owned(), told })
+        Ok(Self {
+            passes,
+            records,
+            count,
+            place: place.to_owned(),
+            are_stages: starts.is_some(),
+            told,
+        })
     }
 }
 
@@ -264,6 +273,10 @@ impl Joined {
 /// each rank adds, or pieces in another order.
 pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
     let count = sides.right.ranks.count;
+    // Stages add nothing up.
+    if sides.right.ranks.are_stages {
+        return Ok(sides.right.ranks.told.get(1).cloned());
+    }
     let (Some(node), Some([meant, own])) = (sides.nodes().get(at), sides.picked(at, rows)?) else {
         return Ok(None);
     };

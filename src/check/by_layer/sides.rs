@@ -10,7 +10,7 @@ use super::part::Parameters;
 use super::ranks::{Ranks, Unshard};
 use base::error::{Error, Result};
 use file::{Bundle, Recording, open_ranks};
-use foreign::{Node, is_record, matched, nodes};
+use foreign::{ModelPart, Node, is_record, matched, nodes};
 
 /// A side of the comparison.
 pub struct Side {
@@ -93,6 +93,51 @@ fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
     Ok(all)
 }
 
+/// What goes into a part of the port and is not what goes into it in the reference, where an earlier part gave that, is put
+/// beside that: a node of its own, between the two. So it is asked what the port made it of.
+fn with_other_inputs(
+    left: &mut Side,
+    right: &Side,
+    beside: Vec<Vec<Option<usize>>>,
+) -> Vec<Vec<Option<usize>>> {
+    let (Some(nodes), [others]) = (left.nodes.first(), right.nodes.as_slice()) else {
+        return beside;
+    };
+    let of = |at: usize| beside.get(at).and_then(|own| own.first().copied().flatten());
+    let taken: Vec<usize> = (0..nodes.len()).filter_map(of).collect();
+    let (mut all, mut places, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, node) in nodes.iter().enumerate() {
+        let mut node = node.clone();
+        node.reads = node.reads.iter().filter_map(|at| moved.get(*at).copied()).collect();
+        let read = nodes.get(at).and_then(|node| nodes.get(*node.reads.first()?));
+        let other =
+            of(at).and_then(|at| others.get(at)).and_then(|other| match *other.reads.as_slice() {
+                [read] => Some((read, others.get(read)?)),
+                _ => None,
+            });
+        if let (Some(read), Some((place, other)), [_]) = (read, other, node.reads.as_slice())
+            && other.is_input
+            && !read.is_input
+            && !taken.contains(&place)
+            && read.shape == other.shape
+        {
+            let mut between = Node { reads: Vec::new(), eps: None, ..read.clone() };
+            between.name.clone_from(&other.name);
+            between.path.clone_from(&node.path);
+            (between.is_input, between.part, between.layer) =
+                (true, ModelPart::Between, node.layer);
+            node.reads = vec![all.len()];
+            all.push(between);
+            places.push(vec![Some(place)]);
+        }
+        moved.push(all.len());
+        all.push(node);
+        places.push(beside.get(at).cloned().unwrap_or_default());
+    }
+    left.nodes = vec![all];
+    places
+}
+
 /// Both sides, each as of one device.
 fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ranks, Ranks)> {
     let only = |mut ranks: Vec<Recording>| {
@@ -163,6 +208,8 @@ impl Sides {
                 "name tensors by their modules, as in model.layers.0.mlp.out",
             ));
         }
+        let mut left_side = left_side;
+        let beside = with_other_inputs(&mut left_side, &right_side, beside);
         let alignment = align(&left_side.ranks.passes, &right_side.ranks.passes)?;
         Ok(Self { left: left_side, right: right_side, beside, alignment })
     }
