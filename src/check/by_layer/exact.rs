@@ -17,7 +17,7 @@ use super::sides::Sides;
 use super::sums::terms;
 use base::error::Result;
 use config::Settings;
-use foreign::ModelPart;
+use foreign::{ModelPart, Node};
 use program::{Name, Trace};
 use run::{Run, Sources};
 
@@ -104,11 +104,17 @@ impl<'a> Exact<'a> {
     fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
         let before = self.sides.nodes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
+        let count = |at: usize| self.sides.nodes().get(at).map_or(0, Node::rows);
         let mut earlier = Vec::new();
         for place in start..at {
-            let both = self.picked(at, place, rows)?;
-            earlier
-                .extend(both.and_then(|both| both.into_iter().nth(side)).map(|own| (place, own)));
+            let own = match self.picked(at, place, rows)? {
+                Some([left, right]) => Some(if side == 0 { left } else { right }),
+                None if side == 0 && count(place) == count(at) => {
+                    self.sides.picked_left(place, rows)?
+                }
+                None => None,
+            };
+            earlier.extend(own.map(|own| (place, own)));
         }
         Ok(earlier)
     }

@@ -2,6 +2,7 @@
 
 mod align;
 mod attention;
+mod clues;
 mod exact;
 mod first;
 mod found;
@@ -63,7 +64,13 @@ pub fn by_layer(
             line.is_wrong = false;
         }
         if line.is_wrong && first.is_none() {
-            let found = first::named(&sides, &mut judge.exact, at, judge.measured[at], tolerances)?;
+            let found = first::named(
+                &sides,
+                &mut judge.exact,
+                (at, &line),
+                judge.measured[at],
+                tolerances,
+            )?;
             // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
             let is_refuted = found.as_ref().is_some_and(|found| {
                 found.facts.is_empty() && found.report.as_ref().is_some_and(covers)
@@ -190,8 +197,8 @@ impl Judge<'_> {
             return Ok(Line { own: Some(0.0), ..line });
         }
         let are_equal = are_known && inherited <= tolerance;
-        // A sum that is right was made of what it should be, whatever was taken as its terms.
-        if found.agrees() && part == ModelPart::Layer {
+        // What is right was made of what it should be, whatever was taken as its terms.
+        if found.agrees() && (part == ModelPart::Layer || inherited > tolerance * FAR) {
             return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
         }
         // Norms and sums cost little; what they add may hide in the tolerance of their type.
@@ -227,20 +234,16 @@ impl Judge<'_> {
     fn is_undone(&self, at: usize) -> bool {
         let Some(Some(found)) = self.measured.get(at) else { return false };
         let nodes = self.sides.nodes();
-        let layer = nodes.get(at).and_then(|node| node.layer);
-        let is_end = |place: &usize| {
-            nodes
-                .get(*place)
-                .is_some_and(|node| node.part == ModelPart::Layer && node.layer == layer)
-        };
         let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
-        let mut behind = (at + 1..nodes.len()).filter(is_measured);
-        let end = match layer {
-            Some(_) => behind.find(is_end),
-            None => behind.next_back(),
-        };
-        let end = end.and_then(|end| self.measured.get(end).copied().flatten());
-        end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
+        let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
+        let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
+        let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
+        let mut ends =
+            ends.filter(|(own, next)| next.is_none_or(|next| layer(*next) != layer(**own)));
+        ends.any(|(end, _)| {
+            let end = self.measured.get(*end).copied().flatten();
+            end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
+        })
     }
 
     /// Whether a part of the reference chooses experts.

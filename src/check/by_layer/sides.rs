@@ -257,6 +257,12 @@ impl Sides {
         self.alignment.rows(node.rows(), &counts)
     }
 
+    /// Rows of a node of the reference, in f32, as (1, rows, width).
+    pub fn picked_left(&self, at: usize, rows: &[usize]) -> Result<Option<Tensor>> {
+        let source = self.nodes().get(at).and_then(|node| self.left.source(0, node));
+        source.map(|source| source.picked(rows)).transpose()
+    }
+
     /// Rows of a node on both sides, in f32, as (1, rows, width): of the reference, and of the port.
     pub fn picked(&self, at: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
         let (Some(node), Some(beside)) = (self.nodes().get(at), self.rows(at)) else {
