@@ -128,7 +128,7 @@ def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
                 "error: a model is in training mode, in which dropout makes every call another one\n"
                 "help: put it into evaluation mode, by model.eval()"
             )
-    cuts = list(zip(*(_cuts(model, inputs) for model in models)))
+    cuts = _pairs(*(_cuts(model, inputs) for model in models))
     if not cuts:
         raise Error(
             "error: the models have no parts that could be compared\nhelp: give modules of PyTorch that hold others"
@@ -136,7 +136,9 @@ def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
     first, limit = 0, None
     while True:
         at = _first_beyond(models, inputs, cuts, first, limit)
-        found = _of_parts(models, inputs, cuts[min(at, len(cuts) - 1)])
+        at = min(at, len(cuts) - 1)
+        # What stands between a part and the one before it may be wrong, too.
+        found = _of_parts(models, inputs, cuts[max(at - 1, 0) : at + 1])
         if found.verdict == "differs" or at >= len(cuts) - 1:
             return found
         # It was rounding that grew: what goes on growing so is no mistake.
@@ -174,6 +176,12 @@ def _cuts(model: Any, inputs: Any) -> list[str]:
             undo.callback(hook.remove)
         _call(model, inputs)
     return list(dict.fromkeys(seen))
+
+
+def _pairs(left: list[str], right: list[str]) -> list[Any]:
+    """The parts of two models that are beside each other: those of one name, or all in order where no name is in both."""
+    common = [(path, path) for path in left if path in right]
+    return common or list(zip(left, right))
 
 
 def _first_beyond(models: Any, inputs: Any, cuts: list[Any], first: int, limit: float | None) -> int:
@@ -222,11 +230,11 @@ def _given(model: Any, inputs: Any, path: str) -> Any:
     return found[0] if found else None
 
 
-def _of_parts(models: Any, inputs: Any, cut: Any) -> ByLayer:
-    """The comparison of the parts of one layer, or of a part that stands alone."""
+def _of_parts(models: Any, inputs: Any, cuts: list[Any]) -> ByLayer:
+    """The comparison of the parts of some layers, or of parts that stand alone."""
     runs = []
-    for model, path in zip(models, cut):
-        with record(model, prefix=path, everything=True) as run:
+    for model, paths in zip(models, zip(*cuts)):
+        with record(model, prefix=paths, everything=True) as run:
             _call(model, inputs)
         runs.append(run)
     return compare(*runs)

@@ -96,7 +96,13 @@ class Parts:
                 for name in ABOUT_TOKENS:
                     if hasattr(arguments.get(name), "detach") and arguments[name].dim() in (1, 2):
                         self.passes[-1].take(name, arguments[name], "given")
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            # A model may do something with the logits of its last layer, such as cap them.
+            logits = getattr(result, "logits", None)
+            if not is_in_backward() and hasattr(logits, "detach") and logits.dim() > 1:
+                last = next(reversed(self.passes[-1].made), None)
+                self.passes[-1].take("logits", logits, _call(self._model, last))
+            return result
 
         return forward
 

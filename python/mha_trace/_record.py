@@ -42,7 +42,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         layers: int | Iterable[int] | str | None = None,
         *,
         layer: int | None = None,
-        prefix: str = "",
+        prefix: str | tuple[str, ...] = "",
         attention: str = "",
         backward: bool = False,
         everything: bool = False,
@@ -56,7 +56,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
                 "and keeps all heads and items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
-        if not isinstance(prefix, str):
+        if not isinstance(prefix, (str, tuple)):
             raise Error(
                 f"error: prefix is {prefix!r}\nhelp: give the start of a module's path, such as 'model.decoder'"
             )

@@ -285,15 +285,25 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
     let is_open = |other: &Node| !left.iter().any(|node| node.name == other.name);
     let mut open: Vec<usize> =
         (0..right.len()).filter(|at| right.get(*at).is_some_and(is_open)).collect();
-    for (node, found) in left.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+    let is_behind = |nodes: &[Node], at: usize| {
+        nodes.iter().take(at).any(|node| node.layer.is_some())
+            && nodes.get(at).is_some_and(|node| node.layer.is_none())
+    };
+    for (place, (node, found)) in
+        left.iter().zip(&mut found).enumerate().filter(|(_, (_, found))| found.is_none())
+    {
         let key = |node: &Node| (node.layer, node.part, node.is_input, node.width());
-        let is_it = |at: &usize| right.get(*at).is_some_and(|other| key(other) == key(node));
+        let is_it = |at: &usize| {
+            right.get(*at).is_some_and(|other| {
+                key(other) == key(node) && is_behind(right, *at) == is_behind(left, place)
+            })
+        };
         // Norms of one layer are told by where they stand.
         let same_rank = open.iter().position(|at| {
             is_it(at) && right.get(*at).is_some_and(|other| other.rank == node.rank)
         });
-        if let Some(place) = same_rank.or_else(|| open.iter().position(is_it)) {
-            *found = Some(open.remove(place));
+        if let Some(chosen) = same_rank.or_else(|| open.iter().position(is_it)) {
+            *found = Some(open.remove(chosen));
         }
     }
     found

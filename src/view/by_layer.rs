@@ -141,6 +141,10 @@ fn verdict(found: &ByLayer) -> String {
         let most = found.lines.iter().filter_map(|line| line.error).fold(0.0, f64::max);
         return match most {
             0.0 => tr!("all parts are equal, bit for bit").to_owned(),
+            _ if found.undone.is_some() => {
+                tr!("no part is wrong by itself: where one differs, what is behind it agrees")
+                    .to_owned()
+            }
             _ => tr!(
                 "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",
                 most = magnitude(most)

@@ -60,8 +60,12 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
         ));
     }
     for shift in 1..=MOST_SHIFT.min(meant.len() - LEAST_ROWS) {
+        // Where an item ends and the next one begins, rows have no such neighbours.
         let is_shifted = |left: &[Vec<f64>], right: &[Vec<f64>]| {
-            left.iter().zip(right.iter().skip(shift)).all(|(left, right)| near(left, right))
+            let pairs = left.iter().zip(right.iter().skip(shift));
+            let (count, all) =
+                (pairs.clone().filter(|(left, right)| near(left, right)).count(), pairs.count());
+            count * 4 >= all * 3 && count >= 2
         };
         if is_shifted(&meant, &own) {
             return Ok(Some(tr!(

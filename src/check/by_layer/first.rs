@@ -77,7 +77,7 @@ fn explained(
     let partner = sides.partner(at).map(|(_, node)| node.path.clone()).unwrap_or_default();
     if matches!(node.part, ModelPart::Between | ModelPart::Layer) {
         let Some(terms) = exact.both_terms(at, found)? else { return Ok(None) };
-        let [meant, made] = terms.map(|names| shown(&names.join(" + ")).into_owned());
+        let [meant, made] = terms.map(|told| shown(&told).into_owned());
         let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
         return Ok(Some(Named { what, facts: Vec::new(), report: None }));
     }
