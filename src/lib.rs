@@ -129,8 +129,8 @@ pub mod check {
     pub use ::check::{
         ByLayer, Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding,
         How, Line, Named, NonFinite, Number, OneSided, PaddedRows, Pairs, PerStep, Place, Report,
-        Status, StepReport, Tolerance, Tolerances, Verdict, by_layer, check, checked, compared,
-        diff, reports_json,
+        Split, Status, StepReport, Tolerance, Tolerances, Unshard, Verdict, by_layer, check,
+        checked, compared, diff, reports_json,
     };
 
     /// The known mistakes, by their names.

@@ -93,8 +93,8 @@ class ByLayer:
 
 def compare(reference: Any, port: Any, **settings: Any) -> ByLayer:
     """Compares two recordings of a whole model, made by ``record(model, everything=True)``, or paths of such: which
-    part is wrong first by itself, and which mistake it is. The settings are those of ``mha-trace diff``: ``rtol`` and
-    ``atol``.
+    part is wrong first by itself, and which mistake it is. A list is of the ranks of a model that runs on several
+    devices. The settings are those of ``mha-trace diff``: ``rtol``, ``atol``, and ``unshard``.
     """
     with private_folder() as folder:
         files = [_saved(side, folder / name) for side, name in ((reference, "reference"), (port, "port"))]
@@ -149,6 +149,13 @@ def _saved(side: Any, folder: Path) -> str:
     """The path of a recording."""
     if isinstance(side, (str, os.PathLike)):
         return os.fspath(side)
+    if isinstance(side, (list, tuple)):
+        folder.mkdir()
+        for at, rank in enumerate(side):
+            saved = Path(_saved(rank, folder / f"rank{at}"))
+            if saved.parent != folder:
+                (folder / f"rank{at}").symlink_to(saved.resolve())
+        return str(folder)
     if not isinstance(side, Run) or side.parts is None:
         raise Error(
             f"error: {type(side).__name__} is no recording of a whole model\n"
