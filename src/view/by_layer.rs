@@ -61,7 +61,7 @@ fn facts(found: &ByLayer) -> Vec<String> {
 }
 
 /// A stretch of parts: a layer, or what stands before or behind the layers.
-fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
+pub fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
     lines.chunk_by(|left, right| left.layer == right.layer)
 }
 
@@ -120,7 +120,7 @@ fn table(found: &ByLayer) -> Table {
 }
 
 /// What a part is called: its module, and of what went into one, that.
-fn name_of(line: &Line) -> String {
+pub fn name_of(line: &Line) -> String {
     let inner = line.path.rsplit(['.', '/']).next().unwrap_or(&line.path);
     match line.part {
         ModelPart::Between => tr!("into {inner}", inner = shown(inner)),
