@@ -8,7 +8,7 @@ use super::reading::Reading;
 use base::error::Result;
 use config::Setting;
 use file::Entry;
-use foreign::{Unmatched, last_segment, precision};
+use foreign::{FoundMask, Match, Unmatched, last_segment, precision};
 use program::Name;
 use run::Run;
 
@@ -45,6 +45,37 @@ pub fn with_its_bias(mut reading: Reading, bias: &Entry) -> Result<Reading> {
     } else {
         Reading { bias: Some(bias.clone()), ..reading.with_bias(bias) }
     })
+}
+
+/// The reading without the mask that its file brings, where that holds the biases that were stated: it is how they are handed to
+/// a function of queries, keys and values.
+///
+/// # Errors
+/// If candle fails.
+pub fn says_stated_bias(reading: &Reading, mask: &FoundMask) -> Result<Option<Reading>> {
+    let is_biased = stated(reading).is_some() || reading.settings.attn_bias.is_some();
+    if !is_biased || !mask.mask.dtype().is_float() {
+        return Ok(None);
+    }
+    let mut bare = reading.clone().without_mask();
+    let run = bare.run_as_it_is().ok();
+    let is_it = run.map(|run| says_the_same(&run, &mask.mask)).transpose()? == Some(true);
+    let how = tr!("the biases that were stated");
+    bare.matches.push(Match::as_it_is("attn_bias", &mask.name).read(how));
+    Ok(is_it.then_some(bare))
+}
+
+/// The reading without the biases of its file beside those that were stated, which the numbers may follow alone.
+pub fn without_its_bias(reading: &Reading) -> Option<Reading> {
+    let bias = reading.bias.as_ref().filter(|_| reading.settings.attn_bias.is_some())?;
+    stated(reading).filter(|key| !reading.is_told(key))?;
+    let mut other = reading.clone();
+    other.settings.attn_bias = None;
+    other.sources = other.sources.without(Name::GivenBias);
+    other.matches.retain(|taken| taken.tensor != bias.name);
+    let why = tr!("the settings say the biases").to_owned();
+    other.unmatched.push(Unmatched { tensor: bias.name.clone(), why });
+    Some(Reading { bias: None, is_tentative: true, ..other })
 }
 
 /// The biases of recorded slopes: each head's, times how far a key is from the query, below 0. The last query stands at the

@@ -11,7 +11,7 @@ use super::flash::flash_errors;
 use super::found_masks::told_mask;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
-use super::recomputed::{Recomputed, all_under, in_the_runs_type};
+use super::recomputed::{Recomputed, in_the_runs_type};
 use super::recorded::own_trace;
 use super::report::Report;
 use super::step_report::{Status, StepReport};
@@ -150,8 +150,8 @@ pub(super) fn checked_whole(
         && diagnosis.as_ref().is_some_and(skips_attention)
         && flags.seq_len.is_none()
         && unmatched.is_empty()
-        && all_under(&record, &Settings { seq_len: Some(1), ..flags.clone() }, tolerances)?
-            .any(|found| found.is_same() && found.unmatched.is_empty());
+        && explained(&record, &Settings { seq_len: Some(1), ..flags.clone() }, tolerances)
+            .is_ok_and(|found| found.is_same() && found.unmatched.is_empty());
     let unexplained = diagnosis.as_ref().is_some_and(|found| !found.unexplained.is_empty());
     let is_open = differs && is_foreign && unexplained;
     let weights = named.record.tensor(Name::Weights.as_str());

@@ -6,7 +6,7 @@
 use candle_core::{DType, Tensor};
 use serde_json::{Value, json};
 
-use super::bias_claim::under_its_bias;
+use super::bias_claim::{under_its_bias, without_its_bias};
 use super::cells::cells;
 use super::finding::{Contradiction, told};
 use super::found_masks::masks_beside;
@@ -99,7 +99,8 @@ pub fn as_recorded(reading: &Reading) -> Result<Vec<Reading>> {
     }
     let biased: Vec<Reading> =
         std::iter::once(reading).chain(&all).filter_map(under_its_bias).collect();
-    Ok([all, biased].concat())
+    let stated = without_its_bias(reading).into_iter().collect();
+    Ok([all, stated, biased].concat())
 }
 
 /// The reading with what this says in place of what was stated or left open.

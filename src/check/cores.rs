@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
-use super::bias_claim::{of_slopes, with_its_bias};
+use super::bias_claim::{of_slopes, says_stated_bias, with_its_bias};
 use super::finding::{Contradiction, told};
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
@@ -100,6 +100,9 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
                     let found = Reading { format, is_trivial, mask, contradictions, ..reading };
+                    if let Some(mask) = &found.mask {
+                        all.extend(says_stated_bias(&found, mask)?);
+                    }
                     all.push(biased(found)?);
                 }
                 Err(error) => refused = refused.or(Some(error)),

@@ -50,7 +50,7 @@ pub fn of_delta_rule(mut record: Record, flags: &Settings) -> Result<Vec<Reading
             evidence: evidence.clone(),
         };
         match draft.reading(None) {
-            Ok(reading) => all.push(reading),
+            Ok(reading) => all.push(Reading { is_tentative: rule.is_tentative, ..reading }),
             Err(error) => refused = refused.or(Some(error)),
         }
     }

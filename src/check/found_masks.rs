@@ -71,7 +71,14 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
     if !hidden.is_empty()
         && let Some(told) = usual(&shown, queries, keys)
     {
-        let count = hidden.len();
+        let of = |plane| hidden.iter().filter(|(own, _)| *own == plane).count();
+        let mut counts: Vec<String> =
+            (0..cells.len() / (queries * keys)).map(|plane| of(plane).to_string()).collect();
+        // What all items have alike is told once.
+        if counts.iter().all(|count| Some(count) == counts.first()) {
+            counts.truncate(1);
+        }
+        let count = counts.join(", ");
         // Of each item, the keys that come first or last.
         let at_an_end = |is_it: fn(usize, usize) -> bool| {
             hidden.iter().all(|(plane, key)| {

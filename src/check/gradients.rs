@@ -219,7 +219,12 @@ fn named<'e>(
         // A mask of floats is added to the scores, whose gradient it has where it has their shape.
         let is_mask = asked(last).first() == Some(&Name::Mask)
             && count(Name::Scores) == Some(entry.tensor.elem_count());
-        let name = match given.filter(|_| start != Start::Inputs) {
+        // What a module is called with has the names of projected tensors.
+        let of_input = reading.matches.iter().find(|taken| taken.tensor == own).and_then(|taken| {
+            let inputs = [Name::X, Name::Memory, Name::MemoryV];
+            inputs.into_iter().find(|input| input.as_str() == taken.step)
+        });
+        let name = match of_input.or(given.copied().filter(|_| start != Start::Inputs)) {
             Some(given) => given.gradient().to_string(),
             None if is_unmasked || is_mask => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
@@ -232,7 +237,9 @@ fn named<'e>(
         |entry: &Entry| Name::named(&entry.name).filter(|name| name.role() == Role::Parameter);
     let read = |entries: &[Entry]| {
         let record = Record { config: None, entries: entries.to_vec() };
-        let found = find_inputs(record, flags).map(|inputs| {
+        // The parameters may stand in another file, under other paths.
+        let own = Settings { weights: None, prefix: None, ..flags.clone() };
+        let found = find_inputs(record, &own).map(|inputs| {
             let is_filled = |entry: &Entry| {
                 inputs.matches.iter().any(|taken| taken.filled && taken.step == entry.name)
             };
@@ -257,7 +264,14 @@ fn named<'e>(
         Some(found)
     };
     let found = read(&parameters).or_else(beside);
-    for entry in found.unwrap_or(parameters.clone()) {
+    for mut entry in found.unwrap_or(parameters.clone()) {
+        // Norms of all heads have an axis of these here.
+        let axes =
+            parameter(&entry).and_then(|name| Some(&run.as_ref()?.program().step(name)?.axes));
+        let shape = axes.map(|axes| axes.shape()).filter(|shape| shape.len() > entry.tensor.rank());
+        if let Some(split) = shape.and_then(|shape| entry.tensor.reshape(shape).ok()) {
+            entry.tensor = split;
+        }
         let name = match parameter(&entry) {
             Some(step) => step.gradient().to_string(),
             None => format!("{}.grad", entry.name),

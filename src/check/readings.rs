@@ -18,7 +18,7 @@ use base::error::Result;
 use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Tables, asked, find_inputs, find_pages, find_qkv,
+    Caller, Evidence, Inputs, Match, Tables, asked, dropout_of, find_inputs, find_pages, find_qkv,
     has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_bias,
     take_evidence, take_gradients, take_kept, take_mask, take_selection,
 };
@@ -118,7 +118,8 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
     }
     let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
     let (settings, mut record, mut matches) = (flags_beside, record, matches);
-    matches.extend(take_kept(&mut record, settings.dropout)?);
+    let dropout = dropout_of(&record)?;
+    matches.extend(take_kept(&mut record, &settings, dropout)?);
     if settings.splits.is_some() {
         matches.extend(foreign::join_states(&mut record)?);
     }

@@ -181,7 +181,10 @@ pub fn recompute(
     } else {
         let rounded = in_the_files_type(&record, &trace)?;
         let own = rounded.as_ref().unwrap_or(&trace);
-        as_kept(name_steps(&record, own, known, orders)?, own, is_of_flashinfer(&matches))?
+        let tensors = matches.iter().map(|own| own.tensor.as_str());
+        let said = reading.evidence.iter().map(|own| own.tensor.as_str());
+        let is_binary = is_of_flashinfer(tensors.chain(said));
+        as_kept(name_steps(&record, own, known, orders)?, own, is_binary)?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));
     let padding = left_out.transpose()?.flatten();

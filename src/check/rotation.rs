@@ -5,7 +5,8 @@ use base::error::Result;
 use config::{Pairing, Setting, Settings};
 use file::{Entry, Record};
 use foreign::{
-    Evidence, Match, POSITIONS, Tables, Unmatched, asked, is_called, last_segment, take_tables,
+    Evidence, Match, POSITIONS, Tables, Unmatched, asked, is_called, last_segment, meanings,
+    take_tables,
 };
 use program::Name;
 use run::positions_in;
@@ -88,7 +89,19 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
 pub fn take_positions(draft: &mut Draft) -> Result<()> {
     let Draft { record, settings, matches, unmatched, evidence } = draft;
     let Some(at) = entry_of_positions(record) else { return Ok(()) };
-    let entry = record.entries.remove(at);
+    let mut entry = record.entries.remove(at);
+    // A column has the tokens of all items, where these are not so many.
+    let of_tokens = [Name::X, Name::Q, Name::QHeads].map(|name| {
+        let is_it = |own: &&Entry| own.name == name.as_str() || meanings(&own.name).contains(&name);
+        record.entries.iter().find(is_it).map(|own| own.tensor.dims())
+    });
+    let own = of_tokens.into_iter().flatten().next();
+    if let (&[tokens, 1], Some([items, others @ ..])) = (entry.tensor.dims(), own)
+        && tokens != *items
+        && others.contains(&tokens)
+    {
+        entry.tensor = entry.tensor.flatten_all()?;
+    }
     let Entry { name: tensor, tensor: numbers, .. } = entry.clone();
     let mut left_out = |why: &str| {
         unmatched.push(Unmatched { tensor: tensor.clone(), why: why.to_owned() });

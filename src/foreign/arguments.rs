@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use super::given_masks::MASKS;
 use super::matched::Match;
 use super::names::{is_called, last_segment};
-use super::numbers::{listed, written};
+use super::numbers::{listed, numbers, written};
 use base::error::{Error, Result, quoted};
 use config::{Mask, QkNorm, Setting, Settings};
 use file::{Entry, Record};
@@ -211,6 +211,17 @@ const SAID: &[Argument] = &[
         text: number,
     },
 ];
+
+/// The share of weights that a file says to be dropped.
+///
+/// # Errors
+/// If candle fails.
+pub fn dropout_of(record: &Record) -> Result<Option<f64>> {
+    let own = SAID.iter().find(|argument| argument.key == "dropout");
+    let is_it = |entry: &&Entry| own.is_some_and(|own| is_called(&entry.name, own.names));
+    let entry = record.entries.iter().find(is_it);
+    Ok(entry.map(|entry| numbers(&entry.tensor)).transpose()?.and_then(|own| single(&own)))
+}
 
 fn single(numbers: &[f64]) -> Option<f64> {
     <[f64; 1]>::try_from(numbers).ok().map(|[number]| number)

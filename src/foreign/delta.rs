@@ -19,6 +19,8 @@ pub struct DeltaRule {
     pub settings: Settings,
     /// What was taken as what.
     pub matches: Vec<Match>,
+    /// Whether nothing but the numbers says in which order the features of states stand.
+    pub is_tentative: bool,
 }
 
 /// What says in which order axes stand, how long chunks are, and which tokens there are.
@@ -127,7 +129,16 @@ impl Arranged {
         let initial = self.tensors.iter().find(|(own, ..)| *own == Name::InitialState);
         if let Some((_, _, state)) = initial {
             let wanted = if is_turned { [values, features] } else { [features, values] };
-            if state.rank() != 4 || state.dims()[2..] != wanted {
+            let is_later = |entry: &Entry| {
+                let means = meanings(&entry.name);
+                matches!(means.first(), Some(Name::FinalState | Name::States | Name::ChunkStates))
+            };
+            // As many features of both say nothing: other states have to stand in that order, too.
+            let is_open = is_turned && features == values;
+            if state.rank() != 4
+                || state.dims()[2..] != wanted
+                || is_open && !rest.entries.iter().any(is_later)
+            {
                 return Ok(None);
             }
         } else if is_turned {
@@ -176,7 +187,8 @@ impl Arranged {
             ..settings.clone()
         };
         settings.end.get_or_insert(End::Concat);
-        Ok(Some(DeltaRule { record, settings, matches: all }))
+        let is_tentative = is_turned && features == values;
+        Ok(Some(DeltaRule { record, settings, matches: all, is_tentative }))
     }
 }
 
@@ -219,6 +231,7 @@ fn with_states(mut rule: DeltaRule, chunk: Option<usize>) -> Vec<DeltaRule> {
         record: rule.record.clone(),
         settings: Settings { state_chunk: Some(size), ..rule.settings.clone() },
         matches: rule.matches.clone(),
+        is_tentative: rule.is_tentative,
     };
     sizes.into_iter().map(with).collect()
 }

@@ -62,6 +62,7 @@ impl Evidence {
             "lengths" => &["key_mask"],
             // The shapes say these then.
             "heads" => &["head_dim", "kv_heads"],
+            "head_dim" => &["heads"],
             "window" => &["chunk"],
             "chunk" => &["window"],
             _ => &[],

@@ -266,7 +266,10 @@ impl<'r> Slot<'r> {
         }
         let taken = |step: Name, entry: &Entry| Match::as_it_is(step.as_str(), &entry.name);
         let is_like = |own: &&Entry| own.tensor.elem_count() == scale.tensor.elem_count();
-        let zero = if let Some(zero) = self.zero.filter(is_like) {
+        let zero = if let Some(zero) = self.zero.filter(|zero| zero.tensor.elem_count() == 1) {
+            let one = zero.tensor.flatten_all()?.broadcast_as(scales.shape())?.contiguous()?;
+            Some((one, taken(zero_name, zero)))
+        } else if let Some(zero) = self.zero.filter(is_like) {
             Some((spread(&zero.tensor, shape, &dims)?, taken(zero_name, zero)))
         } else if let Some(offset) = self.offset.filter(is_like) {
             let zero = wide(&spread(&offset.tensor, shape, &dims)?)?.neg()?.div(&wide(&scales)?)?;

@@ -3,11 +3,12 @@
 use candle_core::Tensor;
 
 use super::matched::Match;
-use super::names::{is_called, meanings};
+use super::names::{asked, is_called, meanings};
 use super::numbers::{are_booleans, numbers};
 use super::steps::Unmatched;
 use base::error::Result;
 use base::lang;
+use config::Settings;
 use file::{Entry, Record};
 use program::Name;
 
@@ -82,16 +83,29 @@ const KEPT: &[&str] =
     &["dropout_mask", "keep_mask", "dropout_keep_mask", "attn_dropout_mask", "drop_mask"];
 
 /// Takes which weights dropout keeps out of a file, under our name: what is not 0 is kept, unless so many are not 0 as are to
-/// be dropped.
+/// be dropped, by what was stated or is `said`. Where the file does not say which, dropped weights show it, unless they are to be
+/// those that a seed gives.
 ///
 /// # Errors
 /// If candle fails.
-pub fn take_kept(record: &mut Record, dropout: Option<f64>) -> Result<Option<Match>> {
-    let Some(dropout) = dropout.filter(|dropout| *dropout > 0.0) else { return Ok(None) };
+pub fn take_kept(
+    record: &mut Record,
+    flags: &Settings,
+    said: Option<f64>,
+) -> Result<Option<Match>> {
+    let is_some = |share: &f64| *share > 0.0;
+    let stated = flags.dropout.filter(is_some);
+    let Some(dropout) = stated.or(said.filter(is_some)) else { return Ok(None) };
     let is_it = |entry: &&mut Entry| is_called(&entry.name, KEPT) && entry.tensor.rank() > 2;
-    let has_own = record.tensor(Name::DropoutKeep.as_str()).is_some();
-    let Some(entry) = record.entries.iter_mut().find(is_it).filter(|_| !has_own) else {
+    if record.tensor(Name::DropoutKeep.as_str()).is_some() {
         return Ok(None);
+    }
+    let Some(entry) = record.entries.iter_mut().find(is_it) else {
+        let is_dropped = |entry: &&Entry| asked(&entry.name).first() == Some(&Name::WeightsDropped);
+        let dropped = record.entries.iter().find(is_dropped).filter(|_| flags.seed.is_none());
+        let Some(Entry { name, tensor, .. }) = dropped.cloned() else { return Ok(None) };
+        record.entries.push(Entry::of(Name::DropoutKeep.as_str(), tensor.ne(0.0)?));
+        return Ok(Some(Match::as_it_is(Name::DropoutKeep, name).read(tr!("what is not 0"))));
     };
     let cells = numbers(&entry.tensor)?;
     let kept = cells.iter().filter(|cell| **cell != 0.0).count();

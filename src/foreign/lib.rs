@@ -34,7 +34,7 @@ mod steps;
 mod whole;
 
 pub use arguments::{
-    LACKS, POSITIONS, said_by_config, says_a_setting, take_arguments, take_evidence,
+    LACKS, POSITIONS, dropout_of, said_by_config, says_a_setting, take_arguments, take_evidence,
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;

@@ -181,6 +181,15 @@ impl<'r> File<'r> {
         Ok(numbers.collect::<Option<Vec<_>>>().map(|numbers| (entry, numbers)))
     }
 
+    /// Keys (0) or values (1) that stand in pages under the names that they have without.
+    fn keys_or_values(&self, slot: usize) -> Option<&'r Entry> {
+        let name = [Name::K, Name::V][slot];
+        let is_it = |entry: &&Entry| {
+            meanings(&entry.name).first() == Some(&name) && entry.tensor.rank() > 3
+        };
+        self.record.entries.iter().find(is_it)
+    }
+
     /// The names of what says where pages stand, beside the table.
     fn beside(&self) -> impl Iterator<Item = &'r str> {
         let names = [LENGTHS, FIRST_QUERIES, FIRST_PAGES, LAST_LENGTHS, &[SLOT_MAPPING]];
@@ -239,7 +248,8 @@ impl<'r> File<'r> {
         let Some(both) = self.called(BOTH) else {
             let cache = |slot: usize| {
                 let past = [Name::KPast, Name::VPast][slot].as_str();
-                self.called(&[past]).or_else(|| self.called(CACHES[slot])).cloned()
+                let own = self.called(&[past]).or_else(|| self.called(CACHES[slot]));
+                own.or_else(|| self.keys_or_values(slot)).cloned()
             };
             return Ok(cache(0).zip(cache(1)).map(|(k, v)| ([k, v], "")).into_iter().collect());
         };

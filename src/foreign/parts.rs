@@ -1,7 +1,7 @@
 //! What kernels keep of splits and tiles: states under two names, logarithms in base 2, and tiles in another order or with
 //! another maximum.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::matched::Match;
 use super::names::is_called;
@@ -54,10 +54,32 @@ fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     Ok(is_binary.then_some(natural))
 }
 
+/// What `FlashInfer` is called with, in lower case.
+const OF_FLASHINFER: [&str; 8] = [
+    "paged_kv_indptr",
+    "paged_kv_indices",
+    "paged_kv_last_page_len",
+    "qo_indptr",
+    "kv_indptr",
+    "indptr",
+    "custom_mask",
+    "packed_custom_mask",
+];
+
 /// Whether a file holds what `FlashInfer` is called with, which gives log-sum-exps in base 2.
-pub fn is_of_flashinfer(matches: &[Match]) -> bool {
-    let names = ["paged_kv_indptr", "paged_kv_indices", "paged_kv_last_page_len", "qo_indptr"];
-    matches.iter().any(|own| is_called(&own.tensor, &names))
+pub fn is_of_flashinfer<'n>(mut tensors: impl Iterator<Item = &'n str>) -> bool {
+    tensors.any(|tensor| is_called(tensor, &OF_FLASHINFER))
+}
+
+/// The log-sum-exp that is +∞ for rows that see no key, as `FlashAttention` keeps it, with −∞ there.
+fn of_empty_rows(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
+    if step.name != Name::Lse || tensor.dims() != step.value.dims() {
+        return Ok(None);
+    }
+    let both = tensor.eq(f64::INFINITY)?.mul(&step.value.eq(f64::NEG_INFINITY)?)?;
+    let is_some = both.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0;
+    let own = step.value.to_dtype(tensor.dtype())?;
+    Ok(if is_some { Some(both.where_cond(&own, tensor)?) } else { None })
 }
 
 /// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e, that of all as well where
@@ -69,15 +91,19 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
     let steps: Vec<&Step> = trace.steps().iter().filter(|step| step.is_of_parts()).collect();
     // What kernels keep of the whole is in the base of what they keep of its parts.
     for step in steps.iter().copied().chain(trace.step(Name::Lse)) {
-        if step.name == Name::Lse && !is_binary {
-            continue;
-        }
         let is_it = |entry: &&mut Entry| entry.name == step.name.as_str();
         let Some(entry) = named.record.entries.iter_mut().find(is_it) else { continue };
-        if let Some(natural) = in_base_e(step, &entry.tensor)? {
-            entry.tensor = natural;
+        let mut read = None;
+        if let Some(own) = of_empty_rows(step, &entry.tensor)? {
+            read = Some((own, tr!("+∞ of rows that see no key taken as −∞")));
+        } else if (step.name != Name::Lse || is_binary)
+            && let Some(natural) = in_base_e(step, &entry.tensor)?
+        {
             is_binary = true;
-            let how = tr!("in base 2, times ln 2");
+            read = Some((natural, tr!("in base 2, times ln 2")));
+        }
+        if let Some((tensor, how)) = read {
+            entry.tensor = tensor;
             let own = named.matches.iter().find(|own| own.step == step.name.as_str());
             let tensor = own.map_or_else(|| step.name.to_string(), |own| own.tensor.clone());
             named.matches.push(Match::as_it_is(step.name.as_str(), tensor).read(how));

@@ -30,7 +30,14 @@ pub struct Tables {
 
 impl Tables {
     /// The same frequencies as a module has them.
-    pub fn of_module(freqs: Entry) -> Self {
+    pub fn of_module(mut freqs: Entry) -> Self {
+        // Axes of one place say nothing.
+        let is_row = freqs.tensor.dims().iter().max() == Some(&freqs.tensor.elem_count());
+        if let Ok(flat) = freqs.tensor.flatten_all()
+            && is_row
+        {
+            freqs.tensor = flat;
+        }
         Self { freqs, pairing: None, factor: None, elsewhere: None }
     }
 

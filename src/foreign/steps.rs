@@ -275,12 +275,17 @@ impl Named {
                 None => unclear.push((entry, all)),
             }
         }
-        for (entry, mut options) in unclear {
-            if let Some(twin) = self.twin(entry, &options)? {
+        for (entry, all) in unclear {
+            let mut options = all.clone();
+            options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
+            let mut may_be_other = false;
+            for (step, reading) in &options {
+                may_be_other |= distance(&reading.apply(&entry.tensor)?, &step.value)? < FITS;
+            }
+            if !may_be_other && let Some(twin) = self.twin(entry, &all)? {
                 self.matches.push(twin);
                 continue;
             }
-            options.retain(|(step, _)| self.record.tensor(step.name.as_str()).is_none());
             let likeliest = options.first().map(|(step, _)| step.name);
             let same_step = options.iter().filter(|(step, _)| Some(step.name) == likeliest);
             // The first of equal ones, which is the plain order.

@@ -149,7 +149,7 @@ impl Sources {
     }
 
     /// The same without the tensor of a step.
-    pub(super) fn without(&self, step: Name) -> Self {
+    pub fn without(&self, step: Name) -> Self {
         let mut others = self.clone();
         others.tensors.remove(&step);
         others

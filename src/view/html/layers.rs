@@ -15,7 +15,9 @@ use base::lang::Language;
 use check::{ByLayer, Line};
 
 /// What the page adds to the style of the others.
-const LAYERS: &str = "details.layer{border-bottom:1px solid var(--line)}\
+const LAYERS: &str = "main{display:block}\
+details.layer td,details.layer th{padding:.1rem .6rem;text-align:left}\
+details.layer{border-bottom:1px solid var(--line)}\
 details.layer>summary{display:flex;gap:.6rem;align-items:center;padding:.25rem 0;cursor:pointer}\
 details.layer>summary>b{width:5rem}\
 .cell{flex:1;min-width:.6rem;max-width:9rem;height:1.6rem;border:1px solid var(--line);background:linear-gradient(var(--bar),var(--bar)) bottom/100% var(--own-size) no-repeat}\
