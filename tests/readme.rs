@@ -14,11 +14,12 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 13] = [
+const FOR_READERS: [&str; 14] = [
     "README.md",
     "README.zh-CN.md",
     "docs/backward.md",
     "docs/checking.md",
+    "docs/ci.md",
     "docs/delta.md",
     "docs/flash.md",
     "docs/formats.md",

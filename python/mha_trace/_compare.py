@@ -186,7 +186,7 @@ def _cuts(model: Any, inputs: Any) -> list[str]:
 
 
 def _pairs(left: list[str], right: list[str]) -> list[Any]:
-    """The parts of two models that are beside each other: those of one name, or all in order where no name is in both."""
+    """The parts of two models that are beside each other: those of one name, or all in order where none is in both."""
     common = [(path, path) for path in left if path in right]
     return common or list(zip(left, right))
 

@@ -98,7 +98,7 @@ class Parts:
                         self.passes[-1].take(name, arguments[name], "given")
             result = original(*args, **kwargs)
             # A model may do something with the logits of its last layer, such as cap them.
-            logits = getattr(result, "logits", None)
+            logits: Any = getattr(result, "logits", None)
             if not is_in_backward() and hasattr(logits, "detach") and logits.dim() > 1:
                 last = next(reversed(self.passes[-1].made), None)
                 self.passes[-1].take("logits", logits, _call(self._model, last))

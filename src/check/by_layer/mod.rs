@@ -197,15 +197,16 @@ impl Judge<'_> {
             return Ok(Line { own: Some(0.0), ..line });
         }
         let are_equal = are_known && inherited <= tolerance;
-        // What is right was made of what it should be, whatever was taken as its terms.
-        if found.agrees() && (part == ModelPart::Layer || inherited > tolerance * FAR) {
-            return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
-        }
         // Norms and sums cost little; what they add may hide in the tolerance of their type.
         let is_exact = part == ModelPart::Norm || !(are_equal && found.agrees());
         if let Some(exact) =
             is_exact.then(|| self.exact.own(at, found, &reads)).transpose()?.flatten()
         {
+            // What is right was made of what it should be, whatever was taken as its terms.
+            let is_right = part == ModelPart::Layer || inherited > tolerance * FAR;
+            if !exact.agrees && is_right && found.agrees() {
+                return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
+            }
             return Ok(Line {
                 own: Some(exact.error),
                 how: How::Recomputed,
