@@ -12,6 +12,7 @@ mod measure;
 mod part;
 mod ranks;
 mod sides;
+mod slips;
 mod sums;
 
 use std::collections::HashMap;
