@@ -146,6 +146,8 @@ fn copy_files(from: &Path, to: &Path) {
         let path = entry.expect("readable").path();
         if path.is_file() {
             fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("readable");
+        } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rank")) {
+            copy_files(&path, &to.join(path.file_name().expect("a name")));
         }
     }
 }

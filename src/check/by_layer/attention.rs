@@ -126,7 +126,7 @@ fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
             continue;
         };
         for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
-            entry.name = last.as_str().to_owned();
+            last.as_str().clone_into(&mut entry.name);
         }
     }
     Ok(entries)

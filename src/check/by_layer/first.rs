@@ -58,14 +58,10 @@ fn explained(
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
-    let slip = match sides.right.ranks.count {
-        1 => None,
-        _ => {
-            let terms = exact.terms(at)?;
-            slip(sides, at, &terms, &sides.some_rows(at, found.row, ROWS))?
-        }
-    };
-    if let Some(fact) = slip {
+    if sides.right.ranks.count > 1
+        && let terms = exact.terms(at)?
+        && let Some(fact) = slip(sides, at, &terms, &sides.some_rows(at, found.row, ROWS))?
+    {
         let what = tr!("the sums and pieces of the ranks").to_owned();
         return Ok(Some(Named { what, facts: vec![fact], report: None }));
     }

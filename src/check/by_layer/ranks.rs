@@ -134,13 +134,19 @@ impl Ranks {
             None => joined.join(whole, place, own),
         };
         let passes = passes.into_iter().map(join).collect::<Result<_>>()?;
-        told.insert(0, match &starts {
-            Some(_) => tr!("{count} pipeline stages are joined", count).to_owned(),
-            None => {
-                let [same, sums, split] = joined.counts;
-                tr!("{count} ranks are joined; tensors side by side: {split}, added up: {sums}, the same on all ranks: {same}", count, split, sums, same)
-            }
-        });
+        let [same, sums, split] = joined.counts;
+        let how = if starts.is_some() {
+            tr!("{count} pipeline stages are joined", count)
+        } else {
+            tr!(
+                "{count} ranks are joined; tensors side by side: {split}, added up: {sums}, the same on all ranks: {same}",
+                count,
+                split,
+                sums,
+                same
+            )
+        };
+        told.insert(0, how);
         told.extend(joined.odd());
         Ok(Self {
             passes,

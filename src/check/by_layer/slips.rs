@@ -22,14 +22,14 @@ pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result
     };
     let tolerance = tolerance_of(&own)?.max(tolerance_of(&meant)?) * 4.0;
     let is = |other: &Tensor| -> Result<bool> { Ok(apart(other, &own)? <= tolerance) };
-    if is(&(meant.clone() * count as f64)?)? {
+    if is(&(meant.clone() * times(count))?)? {
         return Ok(Some(tr!(
             "it is {count} times what it should be: sums that the ranks had added up already are added up again",
             count
         )));
     }
     for (name, bias) in biases(sides, node)? {
-        let others = (bias.to_dtype(meant.dtype())? * (count - 1) as f64)?;
+        let others = (bias.to_dtype(meant.dtype())? * times(count - 1))?;
         if others.dims().last() == meant.dims().last() && is(&meant.broadcast_add(&others)?)? {
             return Ok(Some(tr!(
                 "each of the {count} ranks adds {name}, so that it is added {count} times",
@@ -80,6 +80,11 @@ fn biases(sides: &Sides, node: &Node) -> Result<Vec<(String, Tensor)>> {
     }
     all.retain(|(_, own)| own.rank() == 1);
     Ok(all)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "there are fewer ranks")]
+fn times(count: usize) -> f64 {
+    count as f64
 }
 
 /// The term of a sum whose parts on the ranks are not added up: on each rank it is the sum of its own terms.

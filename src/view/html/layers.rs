@@ -106,7 +106,7 @@ fn layer(name: &str, lines: &[Line], is_first: bool) -> Markup {
 }
 
 /// How much of its cell an error fills, in percent: the powers of ten between the least one and 1.
-fn height(line: &Line) -> u8 {
+fn height(line: &Line) -> String {
     let own = line.own.filter(|own| *own > 0.0).map_or(LEAST, f64::log10);
-    ((own.clamp(LEAST, 0.0) - LEAST) / -LEAST * 100.0).round() as u8
+    format!("{:.0}", (own.clamp(LEAST, 0.0) - LEAST) / -LEAST * 100.0)
 }
