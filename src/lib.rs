@@ -129,8 +129,8 @@ pub mod check {
     pub use ::check::{
         ByLayer, Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding,
         How, Line, Named, NonFinite, Number, OneSided, PaddedRows, Pairs, PerStep, Place, Report,
-        Status, StepReport, Tolerance, Tolerances, Verdict, by_layer, check, checked, compared,
-        diff, reports_json,
+        Split, Status, StepReport, Tolerance, Tolerances, Unshard, Verdict, by_layer, check,
+        checked, compared, diff, reports_json,
     };
 
     /// The known mistakes, by their names.
@@ -145,8 +145,8 @@ pub mod view {
     #[doc(inline)]
     pub use ::view::{
         Asked, Block, Grid, Head, Palette, Sides, Style, Table, Tables, Text, Tone, View, bug_list,
-        bug_page, by_layer_page, checked_html, compared_html, explanation, explanation_json, latex,
-        markdown, model_list, report_page, shapes_json, shapes_page, step_json, step_page,
-        trace_html, trace_page, write_text,
+        bug_page, by_layer_html, by_layer_page, checked_html, compared_html, explanation,
+        explanation_json, latex, markdown, model_list, report_page, shapes_json, shapes_page,
+        step_json, step_page, trace_html, trace_page, write_text,
     };
 }

@@ -14,11 +14,12 @@ use mha_trace::program::Name;
 use common::transcript::{has_the_last_digits, here};
 
 /// The pages that show commands; each begins with what its reader can do.
-const FOR_READERS: [&str; 13] = [
+const FOR_READERS: [&str; 14] = [
     "README.md",
     "README.zh-CN.md",
     "docs/backward.md",
     "docs/checking.md",
+    "docs/ci.md",
     "docs/delta.md",
     "docs/flash.md",
     "docs/formats.md",
@@ -145,6 +146,8 @@ fn copy_files(from: &Path, to: &Path) {
         let path = entry.expect("readable").path();
         if path.is_file() {
             fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("readable");
+        } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rank")) {
+            copy_files(&path, &to.join(path.file_name().expect("a name")));
         }
     }
 }

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 use common::fixtures;
-use mha_trace::check::{ByLayer, How, Tolerances, by_layer};
+use mha_trace::check::{ByLayer, How, Tolerances, Unshard, by_layer};
 use mha_trace::file::Bundle;
 use mha_trace::foreign::ModelPart;
 
 fn compared(left: &Path, right: &Path) -> ByLayer {
-    by_layer(left, right, &Tolerances::default())
+    by_layer(left, right, None, &Tolerances::default())
         .unwrap_or_else(|error| panic!("{}: {error}", right.display()))
 }
 
@@ -194,7 +194,7 @@ fn modules_of_other_names_are_matched_by_order_and_width() {
 fn what_cannot_be_compared_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |left: &Path, right: &Path| {
-        let error = by_layer(left, right, &Tolerances::default()).expect_err("refused");
+        let error = by_layer(left, right, None, &Tolerances::default()).expect_err("refused");
         format!("{error}")
     };
     let empty = refused(folder.path(), &at("llama-eager"));
@@ -237,4 +237,76 @@ fn other_tokens_are_told() {
         "the two were not called with the same tokens: they differ first in item 0, at token 0"
     );
     assert!(!found.is_same());
+}
+
+fn ranks(name: &str) -> ByLayer {
+    compared(&fixtures("ranks").join("reference"), &fixtures("ranks").join(name))
+}
+
+/// Heads, tokens and layers of several ranks are joined, keys of few heads that ranks share, and chunks in another order, too.
+#[test]
+fn right_ranks_are_joined_and_not_accused() {
+    for (name, count) in
+        [("heads", 2), ("heads-4", 4), ("tokens", 2), ("tokens-zigzag", 2), ("stages", 2)]
+    {
+        let found = ranks(name);
+        let wrong: Vec<&str> = found
+            .lines
+            .iter()
+            .filter(|line| line.is_wrong)
+            .map(|line| line.name.as_str())
+            .collect();
+        assert!(found.is_same() && wrong.is_empty(), "{name}: {wrong:?}");
+        assert_eq!(found.compared(), 15, "{name}");
+        assert!(found.ranks[0].starts_with(&count.to_string()), "{name}: {:?}", found.ranks);
+    }
+}
+
+#[test]
+fn what_ranks_do_wrong_is_named() {
+    for (name, wrong, mistake) in [
+        ("heads-bias", "model.layers.1.self_attn.out", "each of the 2 ranks adds b_o"),
+        ("heads-twice", "model.layers.1.self_attn.out", "it is 2 times what it should be"),
+        (
+            "heads-alone",
+            "model.layers.1.post_attention_layernorm.in",
+            "each rank goes on with its own partial sums of model.layers.1.self_attn.out",
+        ),
+        (
+            "heads-heads",
+            "model.layers.1.self_attn.out",
+            "the ranks hold the pieces 1, 0 of the reference's b_q, w_q",
+        ),
+        ("heads-kv", "model.layers.1.self_attn.out", "the ranks hold the pieces 0, 1, 0, 1 of b_k"),
+        ("heads-words", "lm_head.out", "put together in the order 1, 0"),
+        ("tokens-left-out", "model.layers.1.self_attn.out", "in query rows 4 to 7 alone"),
+        ("stages-handed", "model.layers.0.out", "stage 1 got other numbers than stage 0 gave"),
+    ] {
+        let found = ranks(name);
+        let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
+        assert_eq!(first.name, wrong, "{name}");
+        let said = summaries(&found);
+        assert!(said.iter().any(|said| said.contains(mistake)), "{name}: {said:?}");
+    }
+    // That its positions start anew is not named; the place is right.
+    let found = ranks("tokens-positions");
+    assert_eq!(
+        found.first.map(|at| found.lines[at].name.as_str()),
+        Some("model.layers.1.self_attn.out")
+    );
+}
+
+#[test]
+fn ranks_that_are_not_as_stated_are_refused() {
+    let (left, right) = (fixtures("ranks").join("reference"), fixtures("ranks").join("heads"));
+    let stated = |text: &str| text.parse::<Unshard>().expect("stated");
+    let compared = |right: &Path, text: &str| {
+        by_layer(&left, right, Some(stated(text)), &Tolerances::default())
+    };
+    assert!(compared(&right, "heads=2").expect("two ranks").is_same());
+    let error = compared(&right, "heads=4").expect_err("refused").to_string();
+    assert!(error.contains("holds 2 ranks where 4 are stated"), "{error}");
+    let error = compared(&left, "heads=4").expect_err("refused").to_string();
+    assert!(error.contains("is no recording of several ranks"), "{error}");
+    assert!("layers=2".parse::<Unshard>().is_err() && "heads=1".parse::<Unshard>().is_err());
 }

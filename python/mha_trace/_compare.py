@@ -51,7 +51,7 @@ class ByLayer:
 
     @property
     def verdict(self) -> str:
-        """``same``, ``differs``, or ``unchecked``: nothing is wrong, but for what rounding may have chosen otherwise."""
+        """``same``, ``differs``, or ``unchecked``: nothing is wrong, but rounding may have chosen other experts."""
         word: str = self.data["verdict"]
         return word
 
@@ -81,7 +81,7 @@ class ByLayer:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Every part in order of execution: its ``name``, ``error``, ``inherited`` and ``own`` errors, and ``known_by``."""
+        """Every part in order of execution: ``name``, ``error``, ``inherited``, ``own`` and ``known_by``."""
         parts: list[dict[str, Any]] = self.data["parts"]
         return parts
 
@@ -92,22 +92,25 @@ class ByLayer:
 
 
 def compare(reference: Any, port: Any, **settings: Any) -> ByLayer:
-    """Compares two recordings of a whole model, made by ``record(model, everything=True)``, or paths of such: which part is
-    wrong first by itself, and which mistake it is. The settings are those of ``mha-trace diff``: ``rtol`` and ``atol``.
+    """Compares two recordings of a whole model, made by ``record(model, everything=True)``, or paths of such: which
+    part is wrong first by itself, and which mistake it is. A list is of the ranks of a model that runs on several
+    devices. The settings are those of ``mha-trace diff``: ``rtol``, ``atol``, and ``unshard``.
     """
     with private_folder() as folder:
         files = [_saved(side, folder / name) for side, name in ((reference, "reference"), (port, "port"))]
         stated = ["--by-layer", *flags(settings, folder), "--", *files]
-        (data, _), (text, _) = run_all([["diff", f"--format={form}", *stated] for form in ("json", "table")], str(folder))
+        (data, _), (text, _) = run_all(
+            [["diff", f"--format={form}", *stated] for form in ("json", "table")], str(folder)
+        )
     return ByLayer(data, text)
 
 
 def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
     """Calls two models with the same inputs, and finds the first part of the second one that is wrong by itself.
 
-    The place is found by bisection: in each pass both models run, and what one layer gives is kept and compared. What is kept
-    in the end is the parts of one layer. ``inputs`` are those of the models: a dict of keyword arguments, a tuple, or a
-    tensor. Their modules need not have the same names, if there are as many layers.
+    The place is found by bisection: in each pass both models run, and what one layer gives is kept and compared. What
+    is kept in the end is the parts of one layer. ``inputs`` are those of the models: a dict of keyword arguments, a
+    tuple, or a tensor. Their modules need not have the same names, if there are as many layers.
 
     >>> import mha_trace, torch
     >>> def model():
@@ -125,13 +128,17 @@ def first_wrong(reference: Any, port: Any, inputs: Any) -> ByLayer:
                 "error: a model is in training mode, in which dropout makes every call another one\n"
                 "help: put it into evaluation mode, by model.eval()"
             )
-    cuts = list(zip(*(_cuts(model, inputs) for model in models)))
+    cuts = _pairs(*(_cuts(model, inputs) for model in models))
     if not cuts:
-        raise Error("error: the models have no parts that could be compared\nhelp: give modules of PyTorch that hold others")
+        raise Error(
+            "error: the models have no parts that could be compared\nhelp: give modules of PyTorch that hold others"
+        )
     first, limit = 0, None
     while True:
         at = _first_beyond(models, inputs, cuts, first, limit)
-        found = _of_parts(models, inputs, cuts[min(at, len(cuts) - 1)])
+        at = min(at, len(cuts) - 1)
+        # What stands between a part and the one before it may be wrong, too.
+        found = _of_parts(models, inputs, cuts[max(at - 1, 0) : at + 1])
         if found.verdict == "differs" or at >= len(cuts) - 1:
             return found
         # It was rounding that grew: what goes on growing so is no mistake.
@@ -142,6 +149,13 @@ def _saved(side: Any, folder: Path) -> str:
     """The path of a recording."""
     if isinstance(side, (str, os.PathLike)):
         return os.fspath(side)
+    if isinstance(side, (list, tuple)):
+        folder.mkdir()
+        for at, rank in enumerate(side):
+            saved = Path(_saved(rank, folder / f"rank{at}"))
+            if saved.parent != folder:
+                (folder / f"rank{at}").symlink_to(saved.resolve())
+        return str(folder)
     if not isinstance(side, Run) or side.parts is None:
         raise Error(
             f"error: {type(side).__name__} is no recording of a whole model\n"
@@ -156,8 +170,8 @@ def _saved(side: Any, folder: Path) -> str:
 
 
 def _cuts(model: Any, inputs: Any) -> list[str]:
-    """The parts that a model runs one after the other, none within another: what stands before its layers, these, and what
-    stands behind them."""
+    """The parts that a model runs one after the other, none within another: what stands before its layers, these, and
+    what stands behind them."""
     modules = dict(model.named_modules())
     parts = parts_of(modules, blocks(modules))
     listed = [path for path in parts if is_list(path)]
@@ -171,9 +185,15 @@ def _cuts(model: Any, inputs: Any) -> list[str]:
     return list(dict.fromkeys(seen))
 
 
+def _pairs(left: list[str], right: list[str]) -> list[Any]:
+    """The parts of two models that are beside each other: those of one name, or all in order where none is in both."""
+    common = [(path, path) for path in left if path in right]
+    return common or list(zip(left, right))
+
+
 def _first_beyond(models: Any, inputs: Any, cuts: list[Any], first: int, limit: float | None) -> int:
-    """The first cut from one on whose error is beyond a limit, that of its types unless another is stated; as many as there
-    are where none is."""
+    """The first cut from one on whose error is beyond a limit, that of its types unless another is stated; as many as
+    there are where none is."""
     low, high = first, len(cuts)
     while low < high:
         middle = (low + high) // 2
@@ -217,11 +237,11 @@ def _given(model: Any, inputs: Any, path: str) -> Any:
     return found[0] if found else None
 
 
-def _of_parts(models: Any, inputs: Any, cut: Any) -> ByLayer:
-    """The comparison of the parts of one layer, or of a part that stands alone."""
+def _of_parts(models: Any, inputs: Any, cuts: list[Any]) -> ByLayer:
+    """The comparison of the parts of some layers, or of parts that stand alone."""
     runs = []
-    for model, path in zip(models, cut):
-        with record(model, prefix=path, everything=True) as run:
+    for model, paths in zip(models, zip(*cuts)):
+        with record(model, prefix=paths, everything=True) as run:
             _call(model, inputs)
         runs.append(run)
     return compare(*runs)

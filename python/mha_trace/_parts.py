@@ -24,8 +24,8 @@ LEFT_OUT = ("Dropout", "Identity", "Rotary")
 class Pass:
     """One forward pass: the tensors by name, in order of execution, and what made each.
 
-    The tensors of a part are ``PATH.in`` and ``PATH.out``; one that an earlier part gave is kept once. What made a tensor
-    reads as a call: ``LlamaRMSNorm(model.layers.0.in, eps=1e-06)``.
+    The tensors of a part are ``PATH.in`` and ``PATH.out``; one that an earlier part gave is kept once. What made a
+    tensor reads as a call: ``LlamaRMSNorm(model.layers.0.in, eps=1e-06)``.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,9 @@ class Parts:
             path = folder / ("parts.safetensors" if at == 0 else f"parts.{at}.safetensors")
             steps = [{"name": name, "formula": made} for name, made in one.made.items()]
             _files.write(
-                path, {**one.tensors, **(same if at == 0 else {})}, {"format": "mha-trace", "version": 1, "steps": steps}
+                path,
+                {**one.tensors, **(same if at == 0 else {})},
+                {"format": "mha-trace", "version": 1, "steps": steps},
             )
             paths.append(path)
         return paths
@@ -94,7 +96,13 @@ class Parts:
                 for name in ABOUT_TOKENS:
                     if hasattr(arguments.get(name), "detach") and arguments[name].dim() in (1, 2):
                         self.passes[-1].take(name, arguments[name], "given")
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            # A model may do something with the logits of its last layer, such as cap them.
+            logits: Any = getattr(result, "logits", None)
+            if not is_in_backward() and hasattr(logits, "detach") and logits.dim() > 1:
+                last = next(reversed(self.passes[-1].made), None)
+                self.passes[-1].take("logits", logits, _call(self._model, last))
+            return result
 
         return forward
 
@@ -134,10 +142,11 @@ def parts_of(modules: Mapping[str, Any], blocks: Mapping[str, str]) -> dict[str,
                 continue
             # Of a layer that was not asked for nothing is looked into.
             holds = any(is_in(block, own) and block != own for block in blocks)
-            if is_list(own) or not (holds or _holds_a_norm(child)):
-                if own in modules and type(child).__name__ not in ("ModuleList", "ModuleDict"):
-                    found[own] = child
-            if holds or _holds_a_norm(child):
+            is_outer = holds or _holds_a_norm(child)
+            is_part = own in modules and type(child).__name__ not in ("ModuleList", "ModuleDict")
+            if is_part and (is_list(own) or not is_outer):
+                found[own] = child
+            if is_outer:
                 walk(own, child)
 
     if "" in modules:

@@ -21,11 +21,11 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
     """Records the attention that runs in a model: the inputs, outputs and projections of its layers, and the inputs and
     outputs of the attention function. With ``backward``, their gradients are kept too while ``loss.backward()`` runs.
 
-    ``layers`` (or ``layer``) chooses layers by number, one or several; ``prefix`` chooses modules by the start of their
-    path. Without either, or with ``layers="all"``, all attention is recorded. With ``everything``, what lies between
-    attentions is kept, too: what embeddings, norms, MLPs and layers get and give, and the logits. If the attention modules are not called attention, ``attention``
-    gives their class or the end of their path. Only what is asked for is kept, as copies on the CPU. The numbers, mode,
-    gradients and hooks of the model do not change.
+    ``layers`` (or ``layer``) chooses layers by number, one or several; ``prefix`` chooses modules by the start of
+    their path. Without either, or with ``layers="all"``, all attention is recorded. With ``everything``, what lies
+    between attentions is kept, too: what embeddings, norms, MLPs and layers get and give, and the logits. If the
+    attention modules are not called attention, ``attention`` gives their class or the end of their path. Only what is
+    asked for is kept, as copies on the CPU. The numbers, mode, gradients and hooks of the model do not change.
 
     >>> import mha_trace, torch
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -42,7 +42,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         layers: int | Iterable[int] | str | None = None,
         *,
         layer: int | None = None,
-        prefix: str = "",
+        prefix: str | tuple[str, ...] = "",
         attention: str = "",
         backward: bool = False,
         everything: bool = False,
@@ -52,11 +52,11 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             raise Error(f"error: {type(model).__name__} is no module of PyTorch\nhelp: record_function takes functions")
         for name in others:
             raise Error(
-                f"error: record has no setting {name}: it takes layers, prefix, attention, backward and everything, and "
-                "keeps all heads and items\n"
+                f"error: record has no setting {name}: it takes layers, prefix, attention, backward and everything, "
+                "and keeps all heads and items\n"
                 "help: take a part from what was recorded: run[0]['head_outputs'][:, 2] is of head 2"
             )
-        if not isinstance(prefix, str):
+        if not isinstance(prefix, (str, tuple)):
             raise Error(
                 f"error: prefix is {prefix!r}\nhelp: give the start of a module's path, such as 'model.decoder'"
             )

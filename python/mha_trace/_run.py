@@ -72,8 +72,8 @@ class Run:
         return Run(chosen, lambda: "error: no recorded call is so; recorded: " + ", ".join(c.name for c in self.calls))
 
     def save(self, path: Any) -> list[Path]:
-        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each. What lies between
-        the attentions of a model is in ``parts.safetensors``, a file for each forward pass.
+        """Writes what was recorded: one call to a ``.safetensors`` file, more to a folder, a file each. What lies
+        between the attentions of a model is in ``parts.safetensors``, a file for each forward pass.
 
         ``mha-trace check`` takes the file or the folder without flags.
         """

@@ -108,7 +108,8 @@ def test_the_hooks_of_the_page_on_checking(tmp_path, monkeypatch):
     import transformers
 
     monkeypatch.chdir(tmp_path)
-    of_gpt2, of_bert = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/checking.md").read_text("utf-8"), re.M | re.S)
+    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/checking.md").read_text("utf-8"), re.M | re.S)
+    of_gpt2, of_bert, of_all = blocks
     input_ids = torch.arange(10).view(2, 5)
 
     config = transformers.GPT2Config(vocab_size=12, n_embd=12, n_head=3, n_layer=2, n_positions=8)
@@ -130,6 +131,9 @@ def test_the_hooks_of_the_page_on_checking(tmp_path, monkeypatch):
     assert checked.same
     assert [step.name for step in checked.steps] == ["concat", "output"]
 
+    exec(of_all, {"mha_trace": mha_trace, "model": model, "input_ids": input_ids})
+    assert mha_trace.compare("reference", "reference").same
+
 
 def test_every_public_name_is_documented():
     said = (ROOT / "docs/python.md").read_text("utf-8")
@@ -139,6 +143,8 @@ def test_every_public_name_is_documented():
         "check_gradients",
         "check_kernel",
         "check",
+        "compare",
+        "first_wrong",
         "diff",
         "trace",
         "assert_same",

@@ -70,8 +70,10 @@ def test_the_models_numbers_and_modules_stay_as_they_are():
 
 
 def test_norms_in_modules_are_parts_of_their_own():
-    config = transformers.BertConfig(vocab_size=31, hidden_size=24, num_attention_heads=4, intermediate_size=20, num_hidden_layers=1)
-    names = list(recorded(transformers.BertModel(config).eval(), ).parts.passes[0].made)
+    config = transformers.BertConfig(
+        vocab_size=31, hidden_size=24, num_attention_heads=4, intermediate_size=20, num_hidden_layers=1
+    )
+    names = list(recorded(transformers.BertModel(config).eval()).parts.passes[0].made)
     assert "encoder.layer.0.attention.self.out" in names
     assert "encoder.layer.0.attention.output.LayerNorm.out" in names
     assert "encoder.layer.0.output.dense.out" in names
@@ -95,7 +97,8 @@ def test_weights_that_were_changed_are_left_out(tmp_path: Path):
         model.model.norm.weight.mul_(2)
     run.save(tmp_path / "run")
     arrays, _ = mha_trace._files.read(tmp_path / "run" / "parts.safetensors")
-    assert "model.norm.weight" not in arrays and "lm_head.weight" in arrays
+    assert "model.norm.weight" not in arrays
+    assert "lm_head.weight" in arrays
 
 
 @pytest.mark.parametrize(
@@ -110,15 +113,20 @@ def test_the_first_wrong_part_is_found_by_recordings_and_by_bisection(change, na
     found = mha_trace.compare(recorded(llama()), recorded(llama(change)))
     bisected = mha_trace.first_wrong(llama(), llama(change), IDS)
     for report in (found, bisected):
-        assert not report.same and report.first_wrong == name
+        assert not report.same
+        assert report.first_wrong == name
         assert said in report.findings[0].summary
         assert "is the first" in str(report)
 
 
-@pytest.mark.parametrize("port", [lambda: llama(attention="eager"), lambda: llama().to(torch.bfloat16), lambda: llama().double()])
+@pytest.mark.parametrize(
+    "port", [lambda: llama(attention="eager"), lambda: llama().to(torch.bfloat16), lambda: llama().double()]
+)
 def test_right_models_are_never_accused(port):
     found = mha_trace.compare(recorded(llama()), recorded(port()))
-    assert found.same and found.first_wrong is None and not any(part["wrong"] for part in found.parts)
+    assert found.same
+    assert found.first_wrong is None
+    assert not any(part["wrong"] for part in found.parts)
     assert mha_trace.first_wrong(llama(), port(), {"input_ids": IDS}).same
 
 
@@ -128,7 +136,10 @@ def test_the_norms_that_add_one_and_the_mlps_of_families_are_read():
         (transformers.Gemma2ForCausalLM, transformers.Gemma2Config(**DECODER, head_dim=8)),
         (transformers.GPT2LMHeadModel, transformers.GPT2Config(**GPT)),
         (transformers.Phi3ForCausalLM, transformers.Phi3Config(**DECODER)),
-        (transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig(**{k: v for k, v in DECODER.items() if "key" not in k})),
+        (
+            transformers.GPTNeoXForCausalLM,
+            transformers.GPTNeoXConfig(**{k: v for k, v in DECODER.items() if "key" not in k}),
+        ),
     ]:
         torch.manual_seed(0)
         model = make(config).eval()

@@ -118,8 +118,11 @@ pub struct DiffArgs {
     #[arg(value_name = "B")]
     pub right: PathBuf,
     /// Compare two recordings of a whole model, A the reference, B the port: which layer goes wrong first, and why
-    #[arg(long, conflicts_with_all = ["map", "ignore_missing", "output"])]
+    #[arg(long, conflicts_with_all = ["map", "ignore_missing"])]
     pub by_layer: bool,
+    /// The recordings of ranks, joined: they split heads (or features), tokens or pipeline stages over so many
+    #[arg(long, value_name = "heads=N", requires = "by_layer")]
+    pub unshard: Option<check::Unshard>,
     #[command(flatten)]
     pub names: NameArgs,
     /// Ignore steps that only one file has (they are still listed)

@@ -14,9 +14,9 @@ use foreign::{Match, NameMap};
 use program::{Program, Trace};
 use view::walk::{Route, walk};
 use view::{
-    Sides, Tables, View, bug_list, bug_page, by_layer_page, checked_html, compared_html,
-    explanation, explanation_json, model_list, report_page, shapes_json, shapes_page, step_json,
-    step_page, tour_page, trace_page,
+    Sides, Tables, View, bug_list, bug_page, by_layer_html, by_layer_page, checked_html,
+    compared_html, explanation, explanation_json, model_list, report_page, shapes_json,
+    shapes_page, step_json, step_page, tour_page, trace_page,
 };
 
 use super::args::{
@@ -392,11 +392,16 @@ pub fn diff(args: &DiffArgs) -> Result<Outcome> {
 
 /// Compares two recordings of a whole model, part by part.
 fn by_layer(args: &DiffArgs) -> Result<Outcome> {
+    let page = open_page(args.output.as_ref(), &[args.left.clone(), args.right.clone()])?;
     let left = quoted_path(&args.left);
     let progress = Progress::of(tr!("comparing {left} part by part", left));
-    let found = check::by_layer(&args.left, &args.right, &args.tolerances.tolerances());
+    let found =
+        check::by_layer(&args.left, &args.right, args.unshard, &args.tolerances.tolerances());
     drop(progress);
     let found = found?;
+    if let Some(page) = page {
+        page.write_page(&by_layer_html(&found, of_checked(), flag))?;
+    }
     let tables = if args.quiet { Tables::Hidden } else { Tables::Shown };
     match args.report.format {
         Format::Table => args.report.print(by_layer_page(&found, of_checked(), tables))?,

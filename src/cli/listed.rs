@@ -112,6 +112,7 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("ignore_padding", "--ignore-padding"),
     ("ignore_gradients", "--ignore-gradients"),
     ("by_layer", "--by-layer"),
+    ("unshard", "--by-layer --unshard heads=4"),
     ("ignore_missing", "--ignore-missing"),
     ("flash_tolerance", "--flash-tolerance"),
     // Of fuzz.

@@ -175,6 +175,11 @@ impl Bundle {
         &self.infos
     }
 
+    /// The same, to be called otherwise.
+    pub fn infos_mut(&mut self) -> &mut [Info] {
+        &mut self.infos
+    }
+
     /// The names of what it holds, to be others.
     pub fn names_mut(&mut self) -> Vec<&mut String> {
         self.infos.iter_mut().map(|info| &mut info.name).collect()

@@ -143,12 +143,67 @@ pub struct Recording {
 }
 
 /// Opens a recording of a whole model: a file, an index of several, or a folder of files. Those of which `is_record` says so
-/// are records of single attentions.
+/// are records of single attentions. A folder of folders, or of files that are called after their ranks, holds the recordings
+/// of several ranks, in order of their numbers.
 ///
 /// # Errors
 /// If a file cannot be read, or there is none.
-pub fn open_recording(place: &Path, is_record: impl Fn(&Bundle) -> bool) -> Result<Recording> {
-    let paths = if place.is_dir() { tensor_files(place)? } else { vec![place.to_owned()] };
+pub fn open_ranks(
+    place: &Path,
+    is_record: impl Fn(&Bundle) -> bool + Copy,
+) -> Result<Vec<Recording>> {
+    if !place.is_dir() {
+        return Ok(vec![open_recording(place, vec![place.to_owned()], is_record)?]);
+    }
+    let files = files_in(place)?;
+    let mut ranks: Vec<(usize, PathBuf)> =
+        files.iter().filter_map(|file| Some((rank_of(file)?, file.clone()))).collect();
+    if ranks.len() < 2 {
+        let is_rank = |folder: &PathBuf| {
+            files_in(folder).is_ok_and(|own| own.iter().any(|file| is_opened(file)))
+        };
+        let folders = folders_in(place)?.into_iter().filter(is_rank);
+        ranks = folders.filter_map(|folder| Some((last_number(&folder)?, folder))).collect();
+    }
+    if ranks.len() < 2 {
+        return Ok(vec![open_recording(place, tensor_files(place)?, is_record)?]);
+    }
+    ranks.sort();
+    let open = |(_, own): (usize, PathBuf)| {
+        let files = if own.is_dir() { tensor_files(&own)? } else { vec![own.clone()] };
+        open_recording(&own, files, is_record)
+    };
+    ranks.into_iter().map(open).collect()
+}
+
+/// What files of single ranks are called after.
+const RANKS: &[&str] = &["rank", "stage", "chunk", "shard", "tp", "cp", "pp"];
+
+/// The number of the rank that a file is called after: `rank1`, `model.tp_3`.
+fn rank_of(path: &Path) -> Option<usize> {
+    let stem = path.file_stem()?.to_string_lossy().to_lowercase();
+    let word = stem.trim_end_matches(|c: char| c.is_ascii_digit());
+    let word = word.trim_end_matches(['-', '_', '.']);
+    let is_rank = RANKS.iter().any(|rank| {
+        let before = word.strip_suffix(rank);
+        before.is_some_and(|before| !before.ends_with(char::is_alphanumeric))
+    });
+    if is_rank && is_opened(path) { last_number(path) } else { None }
+}
+
+/// The number that a name ends in.
+fn last_number(path: &Path) -> Option<usize> {
+    let stem = if path.is_dir() { path.file_name()? } else { path.file_stem()? };
+    let stem = stem.to_string_lossy();
+    let from = stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    stem.get(from..)?.parse().ok()
+}
+
+fn open_recording(
+    place: &Path,
+    paths: Vec<PathBuf>,
+    is_record: impl Fn(&Bundle) -> bool,
+) -> Result<Recording> {
     let (mut passes, mut records): (Vec<Vec<Bundle>>, Vec<PathBuf>) = (Vec::new(), Vec::new());
     for path in paths {
         let bundle = open_place(&path)?;
@@ -230,12 +285,20 @@ pub fn recorded_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The files in a folder, by name.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    Ok(entries_of(folder)?.into_iter().filter(|path| path.is_file()).collect())
+}
+
+fn folders_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    Ok(entries_of(folder)?.into_iter().filter(|path| path.is_dir()).collect())
+}
+
+fn entries_of(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).map_err(|error| {
         let what = tr!("cannot be listed: {error}", error = io_reason(&error));
         Error::file(folder, what, "make it readable")
     })?;
-    let paths = entries.filter_map(std::io::Result::ok).map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.filter_map(std::io::Result::ok).map(|entry| entry.path()).collect();
     paths.sort();
     Ok(paths)
 }

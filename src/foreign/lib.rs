@@ -59,4 +59,4 @@ pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
-pub use whole::{Node, Part as ModelPart, is_record, matched, nodes};
+pub use whole::{Node, Part as ModelPart, is_record, matched, nodes, shifted};

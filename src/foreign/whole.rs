@@ -133,12 +133,14 @@ impl Node {
     }
 }
 
-/// Whether a file records a single attention: it states its run, or has nothing but steps.
+/// Whether a file records a single attention: it states its run, or has nothing but steps and weights.
 #[must_use]
 pub fn is_record(bundle: &Bundle) -> bool {
     let is_step =
         |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
-    bundle.config().is_some() || bundle.infos().iter().all(is_step)
+    let infos = || bundle.infos().iter();
+    bundle.config().is_some()
+        || infos().any(is_step) && infos().all(|info| is_step(info) || is_weight(&info.name))
 }
 
 /// The nodes of a recording in order of execution. Files of [`mha_trace.record`] say it; of others names tell.
@@ -207,8 +209,29 @@ fn node(at: usize, info: &Info) -> Node {
     Node { at, name, path, is_input, part, rank, layer, reads: Vec::new(), eps: None, shape, dtype }
 }
 
-/// The first number in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
+/// A name with its layer's number so many higher: that of a pipeline stage, which counts its own layers.
+#[must_use]
+pub fn shifted(name: &str, by: usize) -> String {
+    let Some(place) = layer_in(name) else { return name.to_owned() };
+    let layer = name.get(place.clone()).and_then(|number| number.parse().ok()).unwrap_or(0);
+    let mut shifted = name.to_owned();
+    shifted.replace_range(place, &usize::saturating_add(layer, by).to_string());
+    shifted
+}
+
+/// The layer in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
 fn layer_of(path: &str) -> (Option<usize>, &str) {
+    let Some(place) = layer_in(path) else { return (None, path) };
+    let layer = path.get(place.clone()).and_then(|number| number.parse().ok());
+    let before = path.get(..place.start).unwrap_or_default();
+    let inner = path.get(place.end..).unwrap_or_default().trim_start_matches(['.', '/', '-']);
+    // Behind a dash the number is that of what stands before it.
+    let is_dashed = before.ends_with('-');
+    (layer, if is_dashed && inner.is_empty() { before } else { inner })
+}
+
+/// Where the number of a layer stands in a path: the first number that is no part of a name.
+fn layer_in(path: &str) -> Option<std::ops::Range<usize>> {
     let is_digit = |c: char| c.is_ascii_digit();
     let mut from = 0;
     while let Some(start) =
@@ -224,15 +247,11 @@ fn layer_of(path: &str) -> (Option<usize>, &str) {
         let is_name =
             before.ends_with('_') && !before.contains("layer") && !before.contains("block");
         if stands_alone && !is_name {
-            let layer = rest.get(..end).and_then(|number| number.parse().ok());
-            let inner = behind.trim_start_matches(['.', '/', '-']);
-            // Behind a dash the number is that of what stands before it.
-            let is_dashed = before.ends_with('-');
-            return (layer, if is_dashed && inner.is_empty() { before } else { inner });
+            return Some(start..start + end);
         }
         from = start + end;
     }
-    (None, path)
+    None
 }
 
 /// What a module is, by its name in its layer, or by its class.
@@ -266,15 +285,25 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
     let is_open = |other: &Node| !left.iter().any(|node| node.name == other.name);
     let mut open: Vec<usize> =
         (0..right.len()).filter(|at| right.get(*at).is_some_and(is_open)).collect();
-    for (node, found) in left.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+    let is_behind = |nodes: &[Node], at: usize| {
+        nodes.iter().take(at).any(|node| node.layer.is_some())
+            && nodes.get(at).is_some_and(|node| node.layer.is_none())
+    };
+    for (place, (node, found)) in
+        left.iter().zip(&mut found).enumerate().filter(|(_, (_, found))| found.is_none())
+    {
         let key = |node: &Node| (node.layer, node.part, node.is_input, node.width());
-        let is_it = |at: &usize| right.get(*at).is_some_and(|other| key(other) == key(node));
+        let is_it = |at: &usize| {
+            right.get(*at).is_some_and(|other| {
+                key(other) == key(node) && is_behind(right, *at) == is_behind(left, place)
+            })
+        };
         // Norms of one layer are told by where they stand.
         let same_rank = open.iter().position(|at| {
             is_it(at) && right.get(*at).is_some_and(|other| other.rank == node.rank)
         });
-        if let Some(place) = same_rank.or_else(|| open.iter().position(is_it)) {
-            *found = Some(open.remove(place));
+        if let Some(chosen) = same_rank.or_else(|| open.iter().position(is_it)) {
+            *found = Some(open.remove(chosen));
         }
     }
     found

@@ -41,7 +41,7 @@ pub fn by_layer_page(found: &ByLayer, sides: Sides, rows: Tables) -> Vec<Block> 
 }
 
 fn facts(found: &ByLayer) -> Vec<String> {
-    let mut facts: Vec<String> = found.aligned.iter().cloned().collect();
+    let mut facts: Vec<String> = found.ranks.iter().chain(&found.aligned).cloned().collect();
     let shown_matches = found.matches.iter().take(MOST_MATCHES);
     facts.extend(shown_matches.map(|(left, right)| {
         tr!("{left} beside {right}, by order and width", left = shown(left), right = shown(right))
@@ -49,6 +49,9 @@ fn facts(found: &ByLayer) -> Vec<String> {
     if let Some(more) = found.matches.len().checked_sub(MOST_MATCHES).filter(|more| *more > 0) {
         facts.push(tr!("{more} more tensors are matched so", more));
     }
+    facts.extend(found.undone.as_ref().map(|name| {
+        tr!("{name} differs, and what is behind it does not: the port does the same in another way, or has no such part", name = shown(name))
+    }));
     let missing: Vec<&Line> = found.lines.iter().filter(|line| line.error.is_none()).collect();
     if let Some(first) = missing.first() {
         let (count, name) = (missing.len(), quoted(&first.name));
@@ -58,7 +61,7 @@ fn facts(found: &ByLayer) -> Vec<String> {
 }
 
 /// A stretch of parts: a layer, or what stands before or behind the layers.
-fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
+pub fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
     lines.chunk_by(|left, right| left.layer == right.layer)
 }
 
@@ -117,7 +120,7 @@ fn table(found: &ByLayer) -> Table {
 }
 
 /// What a part is called: its module, and of what went into one, that.
-fn name_of(line: &Line) -> String {
+pub fn name_of(line: &Line) -> String {
     let inner = line.path.rsplit(['.', '/']).next().unwrap_or(&line.path);
     match line.part {
         ModelPart::Between => tr!("into {inner}", inner = shown(inner)),
@@ -128,10 +131,20 @@ fn name_of(line: &Line) -> String {
 
 /// The first wrong part in a sentence.
 fn verdict(found: &ByLayer) -> String {
+    if found.compared() == 0 {
+        return tr!(
+            "nothing was compared: no tensor of the port has rows beside one of the reference"
+        )
+        .to_owned();
+    }
     let Some(line) = found.first.and_then(|at| found.lines.get(at)) else {
         let most = found.lines.iter().filter_map(|line| line.error).fold(0.0, f64::max);
         return match most {
             0.0 => tr!("all parts are equal, bit for bit").to_owned(),
+            _ if found.undone.is_some() => {
+                tr!("no part is wrong by itself: where one differs, what is behind it agrees")
+                    .to_owned()
+            }
             _ => tr!(
                 "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",
                 most = magnitude(most)
@@ -176,7 +189,12 @@ fn verdict(found: &ByLayer) -> String {
             error
         ),
     };
-    if line.part == ModelPart::Attention { first } else { tr!("not attention: {first}", first) }
+    let is_inner = ["attn", "attention"].iter().any(|word| line.path.contains(word));
+    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm {
+        first
+    } else {
+        tr!("not attention: {first}", first)
+    }
 }
 
 /// The other parts that are wrong by themselves.

@@ -32,7 +32,7 @@ pub use bugs::{bug_list, bug_page};
 pub use by_layer::by_layer_page;
 pub use explain::{Asked, explanation, explanation_json, step_json, step_page};
 pub use html::page_texts;
-pub use html::{checked_html, compared_html, trace_html};
+pub use html::{by_layer_html, checked_html, compared_html, trace_html};
 pub use latex::latex;
 pub use markdown::markdown;
 pub use models::model_list;

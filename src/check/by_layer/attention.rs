@@ -1,13 +1,14 @@
 //! What is wrong with the attention of a port? `check`'s verdict on what it recorded, with the reference's settings, weights and
 //! masks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{DType, Tensor};
 
 use super::super::check::{check, checked_whole};
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
+use super::join::Joined;
 use super::measure::{apart, tolerance_of};
 use super::part::wide;
 use super::sides::Sides;
@@ -27,27 +28,39 @@ pub fn checked(
     let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
         return Ok(None);
     };
-    let own = sides.right.record(&partner.path);
-    let Some(meant) = sides.left.record(&node.path) else {
-        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
-        return Ok(alone.map(|report| (Some(report), Vec::new())));
+    let own = sides.right.records(&partner.path);
+    let by_itself = || {
+        // A core says itself what it was given.
+        let [path] = own.as_slice() else { return Ok(None) };
+        Ok(Some((Some(alone(path, tolerances)?), Vec::new())))
     };
+    let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
     let Some(settings) = reference.config().cloned() else {
-        // A core says itself what it was given.
-        let alone = own.map(|path| alone(path, tolerances)).transpose()?;
-        return Ok(alone.map(|report| (Some(report), Vec::new())));
+        return by_itself();
     };
     let mut entries = given(&reference, |name| name != Name::X)?;
     let mut facts = Vec::new();
-    let path = own.map_or(Path::new(&partner.path), PathBuf::as_path);
-    if own.is_some() {
-        let port = open_place(path)?;
-        facts = other_parameters(&reference, &port)?;
-        let seen = given(&port, |name| name == Name::X)?;
-        entries.extend(seen.into_iter().chain(computed(&port)?));
+    let path = own.first().map_or(Path::new(&partner.path), |path| path.as_path());
+    let mut files = own.iter().map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
+    let port = if files.len() > 1 {
+        let mut joined = Joined::default();
+        let port = joined.join(&reference, path, files)?;
+        facts = joined.odd();
+        Some(port)
     } else {
-        entries.extend(seen_outside(sides, at)?);
+        files.pop()
+    };
+    // The records of a cache's steps are of some tokens each.
+    if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
+        facts.extend(other_parameters(&reference, &port)?);
+        let seen = given(&port, |name| name == Name::X)?;
+        entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
+    }
+    for entry in seen_outside(sides, at, &reference)? {
+        if !entries.iter().any(|own| own.name == entry.name) {
+            entries.push(entry);
+        }
     }
     if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
         entries.extend(given(&reference, |name| name == Name::X)?);
@@ -95,12 +108,48 @@ fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
         .collect()
 }
 
-/// What the port's attention got and gave, where nothing within it was recorded.
-fn seen_outside(sides: &Sides, at: usize) -> Result<Vec<Entry>> {
+/// The steps that a port computed. Queries and keys that a function of attention got are those behind all that the reference
+/// does to them: its norms and rotations.
+fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
+    let mut entries = computed(port)?;
+    let has =
+        |file: &Bundle, name: Name| file.infos().iter().any(|info| info.name == name.as_str());
+    let is_function = port.config().is_none() && !has(port, Name::Q) && !has(port, Name::K);
+    for (heads, behind) in [
+        (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
+        (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
+    ] {
+        let last = behind.into_iter().find(|name| has(reference, *name));
+        let is_last = |name: Name| behind.contains(&name) && has(port, name);
+        let (Some(last), false) = (last.filter(|_| is_function), behind.into_iter().any(is_last))
+        else {
+            continue;
+        };
+        for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
+            last.as_str().clone_into(&mut entry.name);
+        }
+    }
+    Ok(entries)
+}
+
+/// What the port's attention got and gave, as its modules have it.
+fn seen_outside(sides: &Sides, at: usize, reference: &Bundle) -> Result<Vec<Entry>> {
     let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
     let rows: Vec<usize> = (0..node.rows()).collect();
     let mut entries = Vec::new();
-    for (name, place) in [(Name::X, node.reads.first().copied()), (Name::Output, Some(at))] {
+    let mut places = vec![(Name::X, node.reads.first().copied())];
+    // Where the output projection is a module of its own, attention gives what stands before it.
+    for name in [Name::Output, Name::Concat] {
+        let meant = reference.tensor(name.as_str())?.filter(|own| own.dims() == node.shape);
+        if let (Some(meant), Some([own, _])) = (meant, sides.picked(at, &rows)?) {
+            let meant = wide(&meant)?.reshape(own.dims())?.to_dtype(own.dtype())?;
+            if apart(&meant, &own)? <= tolerance_of(&own)? {
+                places.push((name, Some(at)));
+                break;
+            }
+        }
+    }
+    for (name, place) in places {
         let Some(place) = place else { continue };
         if let (Some([_, own]), Some(node)) =
             (sides.picked(place, &rows)?, sides.nodes().get(place))

@@ -14,10 +14,10 @@ use super::super::tolerance::Tolerances;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read, wide};
 use super::sides::Sides;
-use super::sums::terms;
+use super::sums::{scaled, terms};
 use base::error::Result;
 use config::Settings;
-use foreign::ModelPart;
+use foreign::{ModelPart, Node};
 use program::{Name, Trace};
 use run::{Run, Sources};
 
@@ -73,20 +73,23 @@ impl<'a> Exact<'a> {
         Ok(found)
     }
 
-    /// Of what the port has in the place of a sum: the names of the nodes that it is the sum of, in the reference and in the
-    /// port.
-    pub fn both_terms(&mut self, at: usize, found: Measure) -> Result<Option<[Vec<String>; 2]>> {
-        let meant = self.terms(at)?;
+    /// What the sum in a place is made of, in the reference and in the port: names of nodes, and the factor of the last.
+    pub fn both_terms(&mut self, at: usize, found: Measure) -> Result<Option<[String; 2]>> {
         let rows = self.sides.some_rows(at, found.row, FEW);
-        let earlier = self.earlier(at, &rows, 1)?;
-        let Some([_, own]) = self.sides.picked(at, &rows)? else { return Ok(None) };
-        let made = terms(&own, &earlier, found.tolerance)?;
-        let named = |places: &[usize]| -> Vec<String> {
-            let nodes = places.iter().filter_map(|at| self.sides.nodes().get(*at));
-            nodes.map(|node| node.name.clone()).collect()
-        };
-        let is_known = !meant.is_empty() && !made.is_empty();
-        Ok(is_known.then(|| [named(&meant), named(&made)]))
+        let Some(both) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let mut told = Vec::new();
+        for (side, own) in both.iter().enumerate() {
+            let earlier = self.earlier(at, &rows, side)?;
+            let name = |at: usize| self.sides.nodes().get(at).map_or("", |node| node.name.as_str());
+            let tolerance = if side == 0 { tolerance_of(own)? } else { found.tolerance };
+            let plain = terms(own, &earlier, tolerance)?;
+            if !plain.is_empty() {
+                told.push(plain.into_iter().map(name).collect::<Vec<_>>().join(" + "));
+            } else if let Some((base, term, factor)) = scaled(own, &earlier, tolerance)? {
+                told.push(format!("{} + {factor:.4} · {}", name(base), name(term)));
+            }
+        }
+        Ok(<[String; 2]>::try_from(told).ok())
     }
 
     /// Rows of a node that rows of another one read: those of positions are there once for all items.
@@ -104,11 +107,17 @@ impl<'a> Exact<'a> {
     fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
         let before = self.sides.nodes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
+        let count = |at: usize| self.sides.nodes().get(at).map_or(0, Node::rows);
         let mut earlier = Vec::new();
         for place in start..at {
-            let both = self.picked(at, place, rows)?;
-            earlier
-                .extend(both.and_then(|both| both.into_iter().nth(side)).map(|own| (place, own)));
+            let own = match self.picked(at, place, rows)? {
+                Some([left, right]) => Some(if side == 0 { left } else { right }),
+                None if side == 0 && count(place) == count(at) => {
+                    self.sides.picked_left(place, rows)?
+                }
+                None => None,
+            };
+            earlier.extend(own.map(|own| (place, own)));
         }
         Ok(earlier)
     }

@@ -4,15 +4,53 @@ use std::path::Path;
 
 use super::super::tolerance::Tolerances;
 use super::attention::{checked, differing};
+use super::clues::{clue, same_as};
 use super::exact::Exact;
-use super::found::Named;
-use super::measure::Measure;
+use super::found::{Line, Named};
+use super::measure::{Measure, tolerance_of};
+use super::part::{Parameters, wide};
 use super::sides::Sides;
+use super::slips::slip;
 use base::error::{Result, shown};
-use foreign::ModelPart;
+use file::Info;
+use foreign::{ModelPart, Node};
+
+/// So many rows tell what ranks did.
+const ROWS: usize = 32;
 
 /// What can be said of a wrong part: `check`'s verdict on attention, or that on a plain part as a program.
 pub fn named(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, line): (usize, &Line),
+    found: Option<Measure>,
+    tolerances: &Tolerances,
+) -> Result<Option<Named>> {
+    let told = explained(sides, exact, at, found, tolerances)?;
+    let is_named = told.as_ref().is_some_and(|told| {
+        let findings = told.report.as_ref().and_then(|report| report.diagnosis.as_ref());
+        !told.facts.is_empty()
+            || findings.is_some_and(|found| !found.findings.is_empty())
+            || told.report.is_none()
+    });
+    let are_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
+    let (Some(found), true) = (found, are_equal && !is_named) else { return Ok(told) };
+    let rows =
+        sides.some_rows(at, found.row, sides.nodes().get(at).map_or(1, Node::rows).min(MANY));
+    let fact = match sides.picked(at, &rows)? {
+        Some([meant, own]) => clue(&meant, &own, line.tolerance)?,
+        None => None,
+    };
+    let Some(fact) = fact else { return Ok(told) };
+    let what = tr!("beside what the reference gives for the same inputs").to_owned();
+    let told = told.unwrap_or(Named { what, facts: Vec::new(), report: None });
+    Ok(Some(Named { facts: vec![fact], ..told }))
+}
+
+/// So many rows are looked at.
+const MANY: usize = 256;
+
+fn explained(
     sides: &Sides,
     exact: &mut Exact,
     at: usize,
@@ -20,6 +58,13 @@ pub fn named(
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
+    if sides.right.ranks.count > 1
+        && let terms = exact.terms(at)?
+        && let Some(fact) = slip(sides, at, &terms, &sides.some_rows(at, found.row, ROWS))?
+    {
+        let what = tr!("the sums and pieces of the ranks").to_owned();
+        return Ok(Some(Named { what, facts: vec![fact], report: None }));
+    }
     if node.part == ModelPart::Attention {
         let Some((report, facts)) = checked(sides, at, tolerances)? else { return Ok(None) };
         let what = tr!("its attention, with the reference's settings and weights").to_owned();
@@ -28,11 +73,17 @@ pub fn named(
     let partner = sides.partner(at).map(|(_, node)| node.path.clone()).unwrap_or_default();
     if matches!(node.part, ModelPart::Between | ModelPart::Layer) {
         let Some(terms) = exact.both_terms(at, found)? else { return Ok(None) };
-        let [meant, made] = terms.map(|names| shown(&names.join(" + ")).into_owned());
+        let [meant, made] = terms.map(|told| shown(&told).into_owned());
         let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
         return Ok(Some(Named { what, facts: Vec::new(), report: None }));
     }
-    let facts = differing(&sides.left.parameters(&node.path)?, &sides.right.parameters(&partner)?)?;
+    let own = sides.right.parameters(&partner)?;
+    let mut facts = differing(&sides.left.parameters(&node.path)?, &own)?;
+    if !facts.is_empty()
+        && let Some(other) = of_another(sides, &node.path, &own)?
+    {
+        facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
+    }
     let report = match exact.beside(at, found)? {
         Some(beside) => exact.diagnosed(&beside, Path::new(&partner))?,
         None => None,
@@ -42,4 +93,32 @@ pub fn named(
     }
     let what = tr!("{part}, computed from the port's own inputs", part = node.part.told());
     Ok(Some(Named { what, facts, report }))
+}
+
+/// The part of the reference whose parameters the port has in another place.
+fn of_another(sides: &Sides, path: &str, own: &Parameters) -> Result<Option<String>> {
+    let Some((name, tensor)) = own.iter().max_by_key(|(_, own)| own.elem_count()) else {
+        return Ok(None);
+    };
+    let tensor = wide(tensor)?;
+    for file in &sides.left.ranks.passes {
+        let alike = file.infos().iter().enumerate().filter(|(_, info)| {
+            let other = info
+                .name
+                .strip_suffix(name.as_str())
+                .and_then(|other| other.strip_suffix(['.', '/']));
+            other.is_some_and(|other| other != path) && info.shape == tensor.dims()
+        });
+        let read = |(at, info): (usize, &'_ Info)| {
+            let flat = file.some_of(at, 0, info.shape.iter().product());
+            flat.and_then(|flat| Ok(flat.reshape(info.shape.as_slice())?))
+        };
+        let others = alike.map(|(at, info)| (info.name.as_str(), read((at, info))));
+        if let Some(found) = same_as(&tensor, others, tolerance_of(&tensor)?)? {
+            return Ok(found
+                .strip_suffix(name.as_str())
+                .map(|path| path.trim_end_matches(['.', '/']).to_owned()));
+        }
+    }
+    Ok(None)
 }

@@ -89,6 +89,10 @@ pub struct ByLayer {
     pub named: Option<Named>,
     /// Which tensors of other names were taken as which: of the reference, and of the port.
     pub matches: Vec<(String, String)>,
+    /// How ranks were joined.
+    pub ranks: Vec<String>,
+    /// The first tensor that differs from the reference's without any effect on what is behind it.
+    pub undone: Option<String>,
     /// What was aligned.
     pub aligned: Option<String>,
     /// That the two did not get the same tokens.
@@ -96,7 +100,7 @@ pub struct ByLayer {
 }
 
 impl ByLayer {
-    /// Whether no part is wrong by itself, none was left open, and the tokens are the same.
+    /// Whether parts were compared, none is wrong by itself or left open, and the tokens are the same.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.verdict() == Verdict::Same
@@ -108,7 +112,7 @@ impl ByLayer {
         if self.first.is_some() || self.warning.is_some() {
             return Verdict::Differs;
         }
-        let is_open = self.lines.iter().any(|line| line.is_open);
+        let is_open = self.compared() == 0 || self.lines.iter().any(|line| line.is_open);
         if is_open { Verdict::Unchecked } else { Verdict::Same }
     }
 

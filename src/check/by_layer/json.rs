@@ -31,6 +31,8 @@ impl ByLayer {
             "first_wrong_layer": first.and_then(|line| line.layer),
             "first_wrong_part": first.map(|line| line.part.name()),
             "cause": named,
+            "ranks": self.ranks,
+            "undone": self.undone,
             "aligned": self.aligned,
             "warning": self.warning,
             "matched": matches.collect::<Vec<_>>(),

@@ -2,13 +2,17 @@
 
 mod align;
 mod attention;
+mod clues;
 mod exact;
 mod first;
 mod found;
+mod join;
 mod json;
 mod measure;
 mod part;
+mod ranks;
 mod sides;
+mod slips;
 mod sums;
 
 use std::collections::HashMap;
@@ -21,9 +25,11 @@ use base::error::Result;
 use exact::Exact;
 use foreign::{ModelPart, Node};
 use measure::Measure;
+use program::Name;
 use sides::Sides;
 
 pub use found::{ByLayer, How, Line, Named};
+pub use ranks::{Split, Unshard};
 
 /// Compares two recordings of a whole model, and names the mistake in the first part that is wrong by itself.
 ///
@@ -31,10 +37,17 @@ pub use found::{ByLayer, How, Line, Named};
 /// and what else is a plain part with its parameters in the recording are computed again from the port's own inputs. Of others
 /// it is inferred: a part is taken as wrong where its error is [`ALLOWED`] times what parts of its kind usually make of theirs.
 ///
+/// A side may be of several ranks; `ranks` says what they split, where that is not to be guessed.
+///
 /// # Errors
 /// If a recording cannot be read, or the two have no part in common.
-pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<ByLayer> {
-    let sides = Sides::open(left, right)?;
+pub fn by_layer(
+    left: &Path,
+    right: &Path,
+    ranks: Option<Unshard>,
+    tolerances: &Tolerances,
+) -> Result<ByLayer> {
+    let sides = Sides::open(left, right, ranks)?;
     let measured = |at| {
         let Some(found) = sides.measured(at)? else { return Ok(None) };
         let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());
@@ -44,14 +57,24 @@ pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<By
     let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
     let growth = judge.growth()?;
-    let (mut lines, mut first, mut named) = (Vec::new(), None, None);
+    let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
     for at in 0..sides.nodes().len() {
         let mut line = judge.line(at, &growth)?;
+        if line.is_wrong && judge.is_undone(at) {
+            undone.get_or_insert_with(|| line.name.clone());
+            line.is_wrong = false;
+        }
         if line.is_wrong && first.is_none() {
-            let found = first::named(&sides, &mut judge.exact, at, judge.measured[at], tolerances)?;
+            let found = first::named(
+                &sides,
+                &mut judge.exact,
+                (at, &line),
+                judge.measured[at],
+                tolerances,
+            )?;
             // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
             let is_refuted = found.as_ref().is_some_and(|found| {
-                found.facts.is_empty() && found.report.as_ref().is_some_and(Report::is_same)
+                found.facts.is_empty() && found.report.as_ref().is_some_and(covers)
             });
             if is_refuted {
                 line.is_wrong = false;
@@ -71,10 +94,21 @@ pub fn by_layer(left: &Path, right: &Path, tolerances: &Tolerances) -> Result<By
         first,
         named,
         matches: other_names.collect(),
+        ranks: [&sides.left, &sides.right]
+            .into_iter()
+            .flat_map(|side| side.ranks.told.clone())
+            .collect(),
+        undone,
         aligned: sides.alignment.told.clone(),
         warning: sides.alignment.warning.clone(),
         lines,
     })
+}
+
+/// Whether a check found all the same, with what a part gives in the end among it.
+fn covers(report: &Report) -> bool {
+    let last = [Name::Output, Name::Concat].map(Name::as_str);
+    report.is_same() && report.steps.iter().any(|step| last.contains(&step.name.as_str()))
 }
 
 /// Judges the parts, one after the other.
@@ -86,6 +120,9 @@ struct Judge<'a> {
 
 /// How much parts of a kind usually make of the error of their inputs.
 type Growth = HashMap<(ModelPart, bool), f64>;
+
+/// An error that is so many times smaller behind a part has no effect.
+const FAR: f64 = 1000.0;
 
 /// Fewer parts of a kind say nothing of what is usual.
 const LEAST_PARTS: usize = 3;
@@ -166,6 +203,11 @@ impl Judge<'_> {
         if let Some(exact) =
             is_exact.then(|| self.exact.own(at, found, &reads)).transpose()?.flatten()
         {
+            // What is right was made of what it should be, whatever was taken as its terms.
+            let is_right = part == ModelPart::Layer || inherited > tolerance * FAR;
+            if !exact.agrees && is_right && found.agrees() {
+                return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
+            }
             return Ok(Line {
                 own: Some(exact.error),
                 how: How::Recomputed,
@@ -187,6 +229,23 @@ impl Judge<'_> {
             return Ok(Line { own: Some(found.error), ..line });
         }
         Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, ..line })
+    }
+
+    /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something
+    /// else in its place, or does elsewhere what the reference does in it.
+    fn is_undone(&self, at: usize) -> bool {
+        let Some(Some(found)) = self.measured.get(at) else { return false };
+        let nodes = self.sides.nodes();
+        let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
+        let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
+        let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
+        let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
+        let mut ends =
+            ends.filter(|(own, next)| next.is_none_or(|next| layer(*next) != layer(**own)));
+        ends.any(|(end, _)| {
+            let end = self.measured.get(*end).copied().flatten();
+            end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
+        })
     }
 
     /// Whether a part of the reference chooses experts.

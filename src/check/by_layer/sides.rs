@@ -7,13 +7,14 @@ use candle_core::Tensor;
 use super::align::{Alignment, align};
 use super::measure::{Beside, Measure, Source, measure};
 use super::part::Parameters;
+use super::ranks::{Ranks, Unshard};
 use base::error::{Error, Result};
-use file::{Bundle, Recording, open_recording};
-use foreign::{Node, is_record, matched, nodes};
+use file::{Bundle, Recording, open_ranks};
+use foreign::{ModelPart, Node, is_record, matched, nodes};
 
 /// A side of the comparison.
 pub struct Side {
-    pub recording: Recording,
+    pub ranks: Ranks,
     /// The nodes of each forward pass.
     pub nodes: Vec<Vec<Node>>,
 }
@@ -28,27 +29,26 @@ pub struct Sides {
 }
 
 impl Side {
-    fn open(place: &Path) -> Result<Self> {
-        let recording = open_recording(place, is_record)?;
-        let all: Vec<Vec<Node>> = recording.passes.iter().map(nodes).collect();
+    fn new(place: &Path, ranks: Ranks) -> Result<Self> {
+        let all: Vec<Vec<Node>> = ranks.passes.iter().map(nodes).collect();
         if all.iter().all(Vec::is_empty) {
             let what = tr!("holds no tensor that a part of a model gave");
             let fix = "record the whole model, by mha_trace.record(model, everything=True), or name tensors by their modules";
             return Err(Error::file(place, what, fix));
         }
-        Ok(Self { recording, nodes: all })
+        Ok(Self { ranks, nodes: all })
     }
 
     /// A tensor of a pass.
     pub fn source(&self, pass: usize, node: &Node) -> Option<Source<'_>> {
-        let file = self.recording.passes.get(pass)?;
+        let file = self.ranks.passes.get(pass)?;
         Some(Source { file, at: node.at, width: node.width() })
     }
 
     /// The parameters of a part.
     pub fn parameters(&self, path: &str) -> Result<Parameters> {
         let mut all = Parameters::new();
-        for pass in &self.recording.passes {
+        for pass in &self.ranks.passes {
             all.extend(parameters(pass, path)?);
         }
         Ok(all)
@@ -56,20 +56,24 @@ impl Side {
 
     /// Whether a part chooses experts, by what its parameters are called.
     pub fn chooses(&self, path: &str) -> bool {
-        let infos = self.recording.passes.iter().flat_map(Bundle::infos);
+        let infos = self.ranks.passes.iter().flat_map(Bundle::infos);
         let mut own = infos.filter_map(|info| info.name.strip_prefix(path));
         own.any(|name| name.contains("expert") || name.contains("router"))
     }
 
-    /// The record of the attention at a path.
-    pub fn record(&self, path: &str) -> Option<&PathBuf> {
+    /// The records of the attention at a path: one of each rank that has it.
+    pub fn records(&self, path: &str) -> Vec<&PathBuf> {
         let is_within = |outer: &str, inner: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        self.recording.records.iter().find(|file| {
-            let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-            stem.is_some_and(|stem| is_within(&stem, path) || is_within(path, &stem))
-        })
+        let own = |stem: &str| is_within(stem, path) || is_within(path, stem);
+        let first = self.ranks.records.iter().find(|(stem, _)| own(stem));
+        let same = self
+            .ranks
+            .records
+            .iter()
+            .filter(|(stem, _)| first.is_some_and(|first| *stem == first.0));
+        same.map(|(_, path)| path).collect()
     }
 }
 
@@ -89,10 +93,98 @@ fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
     Ok(all)
 }
 
+/// What goes into a part of the port and is not what goes into it in the reference, where an earlier part gave that, is put
+/// beside that: a node of its own, between the two. So it is asked what the port made it of.
+fn with_other_inputs(
+    left: &mut Side,
+    right: &Side,
+    beside: Vec<Vec<Option<usize>>>,
+) -> Vec<Vec<Option<usize>>> {
+    let (Some(nodes), [others]) = (left.nodes.first(), right.nodes.as_slice()) else {
+        return beside;
+    };
+    let of = |at: usize| beside.get(at).and_then(|own| own.first().copied().flatten());
+    let taken: Vec<usize> = (0..nodes.len()).filter_map(of).collect();
+    let (mut all, mut places, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, node) in nodes.iter().enumerate() {
+        let mut node = node.clone();
+        node.reads = node.reads.iter().filter_map(|at| moved.get(*at).copied()).collect();
+        let read = nodes.get(at).and_then(|node| nodes.get(*node.reads.first()?));
+        let other =
+            of(at).and_then(|at| others.get(at)).and_then(|other| match *other.reads.as_slice() {
+                [read] => Some((read, others.get(read)?)),
+                _ => None,
+            });
+        if let (Some(read), Some((place, other)), [_]) = (read, other, node.reads.as_slice())
+            && other.is_input
+            && !read.is_input
+            && !taken.contains(&place)
+            && read.shape == other.shape
+        {
+            let mut between = Node { reads: Vec::new(), eps: None, ..read.clone() };
+            between.name.clone_from(&other.name);
+            between.path.clone_from(&node.path);
+            (between.is_input, between.part, between.layer) =
+                (true, ModelPart::Between, node.layer);
+            node.reads = vec![all.len()];
+            all.push(between);
+            places.push(vec![Some(place)]);
+        }
+        moved.push(all.len());
+        all.push(node);
+        places.push(beside.get(at).cloned().unwrap_or_default());
+    }
+    left.nodes = vec![all];
+    places
+}
+
+/// Both sides, each as of one device.
+fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ranks, Ranks)> {
+    let only = |mut ranks: Vec<Recording>| {
+        if ranks.len() == 1 { ranks.pop().ok_or(ranks) } else { Err(ranks) }
+    };
+    let (left_ranks, right_ranks) =
+        (only(open_ranks(left, is_record)?), only(open_ranks(right, is_record)?));
+    let joined = |one: &Ranks, place: &Path, ranks: Vec<Recording>| match one.passes.first() {
+        Some(whole) => Ranks::join(whole, place, ranks, stated),
+        None => Err(Error::file(
+            place,
+            tr!("holds no tensor that a part of a model gave"),
+            "record the whole model, by mha_trace.record(model, everything=True)",
+        )),
+    };
+    match (left_ranks, right_ranks) {
+        (Ok(left), Ok(right)) if stated.is_none() => {
+            Ok((Ranks::of_one(left), Ranks::of_one(right)))
+        }
+        (Ok(_), Ok(_)) => Err(Error::file(
+            right,
+            tr!("is no recording of several ranks"),
+            "put the recording of each rank into a folder of its own, rank0, rank1 and so on, or leave out --unshard",
+        )),
+        (Ok(left), Err(ranks)) => {
+            let left = Ranks::of_one(left);
+            let right = joined(&left, right, ranks)?;
+            Ok((left, right))
+        }
+        (Err(ranks), Ok(right)) => {
+            let right = Ranks::of_one(right);
+            Ok((joined(&right, left, ranks)?, right))
+        }
+        (Err(_), Err(_)) => Err(Error::file(
+            left,
+            tr!("is of several ranks, and so is the other recording"),
+            "record one of the two on a single device: it says how tensors were split",
+        )),
+    }
+}
+
 impl Sides {
-    /// Opens both sides.
-    pub fn open(left: &Path, right: &Path) -> Result<Self> {
-        let (left_side, right_side) = (Side::open(left)?, Side::open(right)?);
+    /// Opens both sides. Where one is of several ranks, these are joined as the other one has it.
+    pub fn open(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<Self> {
+        let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
+        let (left_side, right_side) =
+            (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
         if left_side.nodes.len() > 1 {
             let passes = left_side.nodes.len();
             let what = tr!("holds {passes} forward passes, and the reference is to be one", passes);
@@ -116,7 +208,9 @@ impl Sides {
                 "name tensors by their modules, as in model.layers.0.mlp.out",
             ));
         }
-        let alignment = align(&left_side.recording.passes, &right_side.recording.passes)?;
+        let mut left_side = left_side;
+        let beside = with_other_inputs(&mut left_side, &right_side, beside);
+        let alignment = align(&left_side.ranks.passes, &right_side.ranks.passes)?;
         Ok(Self { left: left_side, right: right_side, beside, alignment })
     }
 
@@ -161,6 +255,12 @@ impl Sides {
             .map(|(pass, place)| Some(self.right.nodes.get(pass)?.get((*place)?)?.rows()))
             .collect();
         self.alignment.rows(node.rows(), &counts)
+    }
+
+    /// Rows of a node of the reference, in f32, as (1, rows, width).
+    pub fn picked_left(&self, at: usize, rows: &[usize]) -> Result<Option<Tensor>> {
+        let source = self.nodes().get(at).and_then(|node| self.left.source(0, node));
+        source.map(|source| source.picked(rows)).transpose()
     }
 
     /// Rows of a node on both sides, in f32, as (1, rows, width): of the reference, and of the port.

@@ -1,6 +1,6 @@
 //! Which earlier tensors is one the sum of? So residual streams are made, and no module gives them.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::measure::apart;
 use base::error::Result;
@@ -29,6 +29,33 @@ pub fn terms(sum: &Tensor, earlier: &[(usize, Tensor)], tolerance: f64) -> Resul
         }
     }
     Ok(Vec::new())
+}
+
+/// The two tensors of which the second, by a factor, is added to the first to make a sum; and the factor. Nothing where none
+/// comes within the tolerance.
+pub fn scaled(
+    sum: &Tensor,
+    earlier: &[(usize, Tensor)],
+    tolerance: f64,
+) -> Result<Option<(usize, usize, f64)>> {
+    let fitting: Vec<&(usize, Tensor)> =
+        earlier.iter().filter(|(_, own)| own.dims() == sum.dims()).collect();
+    let dot = |left: &Tensor, right: &Tensor| -> Result<f64> {
+        Ok(left.mul(right)?.to_dtype(DType::F64)?.sum_all()?.to_scalar()?)
+    };
+    let mut best = (tolerance, None);
+    for (base, one) in &fitting {
+        let rest = sum.sub(one)?;
+        for (term, other) in fitting.iter().filter(|(term, _)| term != base) {
+            let square = dot(other, other)?;
+            let factor = if square > 0.0 { dot(&rest, other)? / square } else { 0.0 };
+            let off = apart(sum, &one.add(&other.affine(factor, 0.0)?)?)?;
+            if off < best.0 {
+                best = (off, Some((*base, *term, factor)));
+            }
+        }
+    }
+    Ok(best.1)
 }
 
 /// A residual stream is the sum of itself, an attention and an MLP.
@@ -72,6 +99,10 @@ mod tests {
         assert_eq!(terms(&sum, &earlier, 1e-5).expect("numbers"), [0, 2]);
         assert_eq!(terms(&all[1], &earlier, 1e-5).expect("numbers"), [1]);
         let none = (sum * 1.5).expect("fits");
+        let other = (&all[1] + (&all[2] * 0.22).expect("fits")).expect("fits");
+        let (base, term, factor) = scaled(&other, &earlier, 1e-5).expect("numbers").expect("found");
+        assert_eq!((base, term), (1, 2));
+        assert!((factor - 0.22).abs() < 1e-5);
         assert!(terms(&none, &earlier, 1e-5).expect("numbers").is_empty());
     }
 }

@@ -268,14 +268,15 @@ impl Operation for Slip {
             Self::Quantise { is_by_row, .. } if !is_by_row || from_last == 1 => None,
             Self::Sinusoid { .. } | Self::Rope { .. } if matches!(part, Part::Rows(_)) => None,
             // The rows of a tile have each other's factors.
-            Self::Stream(Stream { slip: StreamSlip::AlongFeatures, .. }) => None,
+            Self::Stream(Stream { slip: StreamSlip::AlongFeatures, .. }) | Self::Gradient(_) => {
+                None
+            }
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
             }
             Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
-            Self::Gradient(_) => None,
             Self::Block(block) | Self::Counted(block) | Self::Within(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());

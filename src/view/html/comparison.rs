@@ -96,12 +96,7 @@ fn page(
         step.badge = Some((name, told));
         step.worst = found.comparison.as_ref().map(|comparison| comparison.worst.clone());
     }
-    let told =
-        report_page(report, sides, Tables::Hidden).into_iter().filter_map(|block| match block {
-            Block::Verdict(file, word, rest) => Some(verdict(&quoted(&file), &word.text, &rest)),
-            Block::Text(_, text) | Block::Fact(text) => Some(text),
-            _ => None,
-        });
+    let told = told(report_page(report, sides, Tables::Hidden));
     let mut lines = spelled(told, spell);
     let title =
         if lines.is_empty() { lang::text(texts::TITLE).to_owned() } else { lines.remove(0) };
@@ -121,6 +116,15 @@ fn page(
     let found = Found { lines, mistakes, first };
     let sides = vec![sides.0.to_owned(), sides.1.to_owned()];
     Sheet { title, facts, found: Some(found), sides, steps, tour: Vec::new() }.html(spell)
+}
+
+/// What blocks say in sentences.
+pub fn told(blocks: Vec<Block>) -> impl Iterator<Item = String> {
+    blocks.into_iter().filter_map(|block| match block {
+        Block::Verdict(file, word, rest) => Some(verdict(&quoted(&file), &word.text, &rest)),
+        Block::Text(_, text) | Block::Fact(text) => Some(text),
+        _ => None,
+    })
 }
 
 /// A step's badge: what differs within what rounding explains is noise.

@@ -11,7 +11,7 @@ use crate::tour::Stop;
 use base::error::shown;
 use base::lang::{Language, text};
 
-const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
+pub const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
 
 /// What stands on a page.

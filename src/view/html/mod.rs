@@ -7,6 +7,7 @@
 mod address;
 mod comparison;
 mod flow;
+mod layers;
 mod layout;
 mod math;
 mod notes;
@@ -15,6 +16,7 @@ mod texts;
 mod thin;
 
 pub use comparison::{checked_html, compared_html};
+pub use layers::by_layer_html;
 pub use texts::all as page_texts;
 
 use std::collections::BTreeMap;

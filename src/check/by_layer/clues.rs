@@ -1,0 +1,138 @@
+//! What can be said of a part that got equal inputs and gave other numbers, by these alone?
+
+use candle_core::Tensor;
+
+use super::measure::apart;
+use super::part::wide;
+use base::error::Result;
+
+/// What the port's rows are of the reference's rows, both (1, rows, width), where one rule gives all of them: a factor, one
+/// for each row, a vector that is added to each, rows of other tokens, or dropout.
+pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<String>> {
+    let (meant, own) = (rows(meant)?, rows(own)?);
+    let (Some(first), true) =
+        (meant.first(), meant.len() == own.len() && meant.len() >= LEAST_ROWS)
+    else {
+        return Ok(None);
+    };
+    let width = first.len();
+    if width < LEAST_ROWS {
+        return Ok(None);
+    }
+    let near = |left: &[f64], right: &[f64]| {
+        let size = right.iter().fold(0.0, |most, own| f64::max(most, own.abs()));
+        let off = left.iter().zip(right).fold(0.0, |most, (l, r)| f64::max(most, (l - r).abs()));
+        off <= 4.0 * tolerance * size
+    };
+    let pairs = || meant.iter().zip(&own);
+    let factors: Vec<f64> = pairs().map(|(meant, own)| factor(meant, own)).collect();
+    let is_scaled = pairs().zip(&factors).all(|((meant, own), factor)| {
+        near(&meant.iter().map(|number| number * factor).collect::<Vec<_>>(), own)
+    });
+    if is_scaled {
+        let (least, most) =
+            factors.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), own| {
+                (f64::min(least, *own), f64::max(most, *own))
+            });
+        let told = |factor: f64| format!("{factor:.4}");
+        return Ok(Some(if most - least <= 1e-3 * most.abs() {
+            let (factor, root) = (told(factors[0]), told(factors[0].powi(-2)));
+            tr!("all of it is {factor} times the reference's (1/√{root})", factor, root)
+        } else {
+            let (least, most) = (told(least), told(most));
+            tr!(
+                "each row is the reference's by a factor of its own, from {least} to {most}",
+                least,
+                most
+            )
+        }));
+    }
+    let added: Vec<Vec<f64>> =
+        pairs().map(|(meant, own)| own.iter().zip(meant).map(|(l, r)| l - r).collect()).collect();
+    let is_one = added.iter().zip(&own).all(|(one, own)| {
+        let shift: Vec<f64> =
+            one.iter().zip(&added[0]).zip(own).map(|((l, r), own)| own + l - r).collect();
+        near(&shift, own)
+    });
+    if is_one {
+        return Ok(Some(
+            tr!("one vector is added to every row, or left out, as a bias is").to_owned(),
+        ));
+    }
+    for shift in 1..=MOST_SHIFT.min(meant.len() - LEAST_ROWS) {
+        // Where an item ends and the next one begins, rows have no such neighbours.
+        let is_shifted = |left: &[Vec<f64>], right: &[Vec<f64>]| {
+            let pairs = left.iter().zip(right.iter().skip(shift));
+            let (count, all) =
+                (pairs.clone().filter(|(left, right)| near(left, right)).count(), pairs.count());
+            count * 4 >= all * 3 && count >= 2
+        };
+        if is_shifted(&meant, &own) {
+            return Ok(Some(tr!(
+                "row i is the reference's row i − {shift}: positions are {shift} too low",
+                shift
+            )));
+        }
+        if is_shifted(&own, &meant) {
+            return Ok(Some(tr!(
+                "row i is the reference's row i + {shift}: positions are {shift} too high",
+                shift
+            )));
+        }
+    }
+    Ok(dropped(&meant, &own, tolerance))
+}
+
+/// Fewer rows, or numbers in one, say nothing.
+const LEAST_ROWS: usize = 3;
+/// Positions are looked for so many tokens away.
+const MOST_SHIFT: usize = 4;
+
+/// Whether some numbers are zero and all others the reference's by one factor, that of what is kept.
+#[allow(clippy::cast_precision_loss, reason = "rows have fewer numbers")]
+fn dropped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String> {
+    let all = || meant.iter().flatten().zip(own.iter().flatten());
+    let total = all().count();
+    let kept: Vec<(f64, f64)> =
+        all().filter(|(_, own)| **own != 0.0).map(|(meant, own)| (*meant, *own)).collect();
+    let share = kept.len() as f64 / total as f64;
+    if kept.len() == total || share < 0.2 {
+        return None;
+    }
+    let (left, right): (Vec<f64>, Vec<f64>) = kept.into_iter().unzip();
+    let factor = factor(&left, &right);
+    let size = right.iter().fold(0.0, |most, own| f64::max(most, own.abs()));
+    let is_it =
+        left.iter().zip(&right).all(|(l, r)| (l * factor - r).abs() <= 4.0 * tolerance * size);
+    // What is kept is scaled by 1 / (1 − p).
+    let is_dropout = is_it && (1.0 / factor - share).abs() < 0.15 && factor > 1.0;
+    let rate = format!("{:.2}", 1.0 - 1.0 / factor);
+    is_dropout.then(|| tr!("it is dropout of p = {rate}: some numbers are 0, and all others the reference's by 1/(1 − p)", rate))
+}
+
+/// The factor by which the right is the left, in the mean of squares.
+fn factor(left: &[f64], right: &[f64]) -> f64 {
+    let product: f64 = left.iter().zip(right).map(|(left, right)| left * right).sum();
+    let square: f64 = left.iter().map(|left| left * left).sum();
+    if square > 0.0 { product / square } else { 0.0 }
+}
+
+fn rows(tensor: &Tensor) -> Result<Vec<Vec<f64>>> {
+    let wide = wide(tensor)?.to_dtype(candle_core::DType::F64)?;
+    Ok(wide.flatten_to(1)?.to_vec2()?)
+}
+
+/// The tensor of another part with these numbers, and what it is called.
+pub fn same_as<'a>(
+    own: &Tensor,
+    others: impl Iterator<Item = (&'a str, Result<Tensor>)>,
+    tolerance: f64,
+) -> Result<Option<&'a str>> {
+    for (name, other) in others {
+        let other = wide(&other?)?;
+        if other.dims() == own.dims() && apart(&other, own)? <= tolerance {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,262 @@
+//! How do tensors of several ranks make up those of one device? Shapes say it, and where they do not, numbers do.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use candle_core::Tensor;
+
+use super::measure::{apart, tolerance_of};
+use super::part::wide;
+use base::error::Result;
+use file::{Bundle, Info, Join, Piece};
+
+/// So many numbers of each piece tell which one it is.
+const SAMPLE: usize = 4096;
+
+/// A tensor of one rank: the rank, and the tensor's place in its file.
+type Own = (usize, usize);
+
+/// How the tensors of some ranks were joined.
+#[derive(Debug, Clone, Default)]
+pub struct Joined {
+    /// How many tensors are the same on all ranks, added up, or side by side.
+    pub counts: [usize; 3],
+    /// Tensors whose pieces stand in another order than the ranks do: of each rank, or half of one, the piece that it holds; and
+    /// how many ranks one behind the other should hold the same.
+    pub orders: BTreeMap<(Vec<usize>, usize), Vec<String>>,
+    /// Orders that are known, by the length of the axis.
+    known: HashMap<usize, Vec<usize>>,
+}
+
+impl Joined {
+    /// The tensors of ranks as those of one device, in the shapes of `whole`.
+    pub fn join(&mut self, whole: &Bundle, path: &Path, ranks: Vec<Bundle>) -> Result<Bundle> {
+        let mut all: Vec<(Info, Vec<Own>)> = Vec::new();
+        for (rank, file) in ranks.iter().enumerate() {
+            for (at, info) in file.infos().iter().enumerate() {
+                match all.iter_mut().find(|(known, _)| known.name == info.name) {
+                    Some((_, own)) => own.push((rank, at)),
+                    None => all.push((info.clone(), vec![(rank, at)])),
+                }
+            }
+        }
+        let mut joins = Vec::with_capacity(all.len());
+        for (info, own) in all {
+            let meant = whole.infos().iter().position(|known| known.name == info.name);
+            let (join, shape) = self.of(whole, meant, &ranks, &own)?;
+            joins.push((Info { shape: shape.unwrap_or(info.shape.clone()), ..info }, join));
+        }
+        Ok(Bundle::joined(path, ranks, joins))
+    }
+
+    /// How one tensor is made of those of the ranks, and which shape it has then.
+    fn of(
+        &mut self,
+        whole: &Bundle,
+        meant: Option<usize>,
+        ranks: &[Bundle],
+        own: &[Own],
+    ) -> Result<(Join, Option<Vec<usize>>)> {
+        let Some((rank, at)) = own.first().copied() else {
+            return Ok((Join::One(0, 0), None));
+        };
+        let one = (Join::One(rank, at), None);
+        let shapes: Vec<&[usize]> = own
+            .iter()
+            .filter_map(|(rank, at)| Some(ranks.get(*rank)?.infos().get(*at)?.shape.as_slice()))
+            .collect();
+        let (Some(shape), true) = (shapes.first().copied(), own.len() > 1) else { return Ok(one) };
+        let known = meant.and_then(|at| Some((at, whole.infos().get(at)?.shape.as_slice())));
+        if let Some((at, meant)) = known.filter(|(_, meant)| *meant != shape) {
+            let axis = (0..meant.len().min(shape.len())).rev().find(|axis| {
+                let long: usize = shapes.iter().filter_map(|shape| shape.get(*axis)).sum();
+                meant[*axis] != shape[*axis] && long.is_multiple_of(meant[*axis].max(1))
+            });
+            let Some(axis) = axis.filter(|_| meant.len() == shape.len()) else { return Ok(one) };
+            let pieces = self.pieces((whole, at), axis, ranks, own)?;
+            let long = pieces.iter().map(|piece| piece.count).sum();
+            let mut shape = shape.to_vec();
+            shape[axis] = long;
+            self.counts[2] += 1;
+            return Ok((Join::Pieces(axis, pieces), Some(shape)));
+        }
+        self.of_one_shape(known.map(|(at, _)| (whole, at)), ranks, own)
+            .map(|join| (join.unwrap_or(one.0), None))
+    }
+
+    /// Tensors of one shape: the same on all ranks, or partial sums.
+    fn of_one_shape(
+        &mut self,
+        meant: Option<(&Bundle, usize)>,
+        ranks: &[Bundle],
+        own: &[Own],
+    ) -> Result<Option<Join>> {
+        let samples: Vec<Tensor> = own
+            .iter()
+            .filter_map(|(rank, at)| Some(sample(ranks.get(*rank)?, *at, 0, SAMPLE)))
+            .collect::<Result<_>>()?;
+        let Some((first, others)) = samples.split_first() else { return Ok(None) };
+        let mut are_same = true;
+        let mut sum = first.clone();
+        for other in others {
+            are_same &= agree(first, other)?;
+            sum = sum.add(other)?;
+        }
+        let is_sum = match meant {
+            _ if are_same => false,
+            Some((whole, at)) => {
+                let meant = sample(whole, at, 0, SAMPLE)?;
+                apart(&meant, &sum)? < apart(&meant, first)?
+            }
+            None => true,
+        };
+        self.counts[usize::from(is_sum)] += 1;
+        Ok(is_sum.then(|| Join::Sum(own.to_vec())))
+    }
+
+    /// The pieces of a tensor along an axis, in the order in which the reference has them.
+    fn pieces(
+        &mut self,
+        (whole, at): (&Bundle, usize),
+        axis: usize,
+        ranks: &[Bundle],
+        own: &[Own],
+    ) -> Result<Vec<Piece>> {
+        let Some(info) = whole.infos().get(at) else { return Ok(Vec::new()) };
+        let total = info.shape.get(axis).copied().unwrap_or(1);
+        let long = |(rank, at): Own| ranks.get(rank)?.infos().get(at)?.shape.get(axis).copied();
+        let all: Vec<Piece> = own
+            .iter()
+            .filter_map(|own| Some(Piece { rank: own.0, at: own.1, first: 0, count: long(*own)? }))
+            .collect();
+        let unit = all.first().map_or(0, |piece| piece.count);
+        if all.iter().any(|piece| piece.count != unit) || unit == 0 {
+            return Ok(all);
+        }
+        let copies = (unit * all.len() / total).max(1);
+        let place = Place { whole, at, axis, ranks, copies };
+        let mut best = place.arranged(&all)?;
+        // Of halves any may stand anywhere, as chunks of long sequences do.
+        if unit.is_multiple_of(2) && copies == 1 {
+            let halves = halved(&all);
+            let other = place.arranged(&halves)?;
+            if other.error < best.error / FAR {
+                best = other;
+            }
+        }
+        if best.error > NEAR {
+            best.slots =
+                self.known.get(&total).cloned().unwrap_or_else(|| natural(all.len(), copies));
+        } else if copies == 1 {
+            self.known.entry(total).or_insert_with(|| best.slots.clone());
+        }
+        if best.slots != natural(best.slots.len(), copies) {
+            self.orders.entry((best.slots.clone(), copies)).or_default().push(info.name.clone());
+        }
+        let units = if best.slots.len() > all.len() { halved(&all) } else { all };
+        let mut placed: Vec<(usize, Piece)> = best.slots.into_iter().zip(units).collect();
+        placed.sort_by_key(|(slot, _)| *slot);
+        placed.dedup_by_key(|(slot, _)| *slot);
+        Ok(placed.into_iter().map(|(_, piece)| piece).collect())
+    }
+}
+
+/// A piece that is so near to its place in the reference is the one that belongs there.
+const NEAR: f64 = 0.2;
+/// A place is another one than it seems where that is so many times nearer.
+const FAR: f64 = 4.0;
+
+/// Where pieces stand in the reference.
+struct Arranged {
+    slots: Vec<usize>,
+    /// How far the worst piece is off.
+    error: f64,
+}
+
+/// An axis of a tensor of the reference, over which ranks are to be placed.
+struct Place<'a> {
+    whole: &'a Bundle,
+    at: usize,
+    axis: usize,
+    ranks: &'a [Bundle],
+    /// So many ranks one behind the other have the same piece.
+    copies: usize,
+}
+
+impl Place<'_> {
+    /// The places that pieces of one length have by their numbers; those in order of ranks where numbers do not say it.
+    fn arranged(&self, pieces: &[Piece]) -> Result<Arranged> {
+        let usual = natural(pieces.len(), self.copies);
+        let count = usual.last().map_or(0, |last| last + 1);
+        let mut found = Arranged { slots: Vec::new(), error: 0.0 };
+        for (piece, own) in pieces.iter().zip(&usual) {
+            let mut best = (*own, self.off(piece, *own)?);
+            let natural = best.1;
+            for slot in (0..count).filter(|slot| slot != own) {
+                let off = self.off(piece, slot)?;
+                if off < natural / FAR && off < best.1 {
+                    best = (slot, off);
+                }
+            }
+            found.slots.push(best.0);
+            found.error = found.error.max(best.1);
+        }
+        let is_once = (0..count).all(|slot| found.slots.contains(&slot));
+        Ok(if self.copies > 1 || is_once {
+            found
+        } else {
+            Arranged { slots: usual, error: f64::INFINITY }
+        })
+    }
+
+    /// How far a piece is from what the reference has in a place, in the first and the last row.
+    fn off(&self, piece: &Piece, slot: usize) -> Result<f64> {
+        let shape = |file: &Bundle, at: usize| file.infos().get(at).map(|info| info.shape.clone());
+        let Some((file, own)) =
+            self.ranks.get(piece.rank).and_then(|file| Some((file, shape(file, piece.at)?)))
+        else {
+            return Ok(f64::INFINITY);
+        };
+        let meant = shape(self.whole, self.at).unwrap_or_default();
+        let product = |shape: &[usize]| shape.iter().product::<usize>();
+        let split = |shape: &[usize]| {
+            let (outer, rest) = shape.split_at(self.axis.min(shape.len()));
+            (product(outer), product(rest), product(rest.get(1..).unwrap_or_default()))
+        };
+        let ((outer, long, inner), (_, total, _)) = (split(&own), split(&meant));
+        let count = SAMPLE.min(piece.count * inner);
+        let mut error = 0.0;
+        for row in [0, outer.saturating_sub(1)] {
+            let (from, to) =
+                (row * long + piece.first * inner, row * total + slot * piece.count * inner);
+            let other = sample(file, piece.at, from, count)?;
+            error = f64::max(error, apart(&sample(self.whole, self.at, to, count)?, &other)?);
+        }
+        Ok(error)
+    }
+}
+
+/// The places of pieces in order of ranks.
+pub fn natural(count: usize, copies: usize) -> Vec<usize> {
+    (0..count).map(|at| at / copies.max(1)).collect()
+}
+
+fn halved(pieces: &[Piece]) -> Vec<Piece> {
+    let halves = |piece: &Piece| {
+        let count = piece.count / 2;
+        [Piece { count, ..*piece }, Piece { first: count, count, ..*piece }]
+    };
+    pieces.iter().flat_map(halves).collect()
+}
+
+/// Numbers of a tensor from a place on, as one row in f32; as many as there are.
+fn sample(file: &Bundle, at: usize, first: usize, count: usize) -> Result<Tensor> {
+    let all: usize = file.infos().get(at).map_or(0, |info| info.shape.iter().product());
+    let flat = file.some_of(at, first, count.min(all.saturating_sub(first)))?;
+    wide(&flat.reshape((1, 1, flat.elem_count()))?)
+}
+
+fn agree(left: &Tensor, right: &Tensor) -> Result<bool> {
+    Ok(left.dims() == right.dims()
+        && apart(left, right)? <= tolerance_of(left)?.max(tolerance_of(right)?))
+}

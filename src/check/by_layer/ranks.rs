@@ -1,0 +1,276 @@
+//! Several ranks as one device: how was the model split over them, and what did they do wrong with the pieces?
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use candle_core::Tensor;
+
+use super::join::{Joined, natural};
+use super::measure::{Source, apart, tolerance_of};
+use base::error::{Error, Result, shown};
+use file::{Bundle, Info, Join, Recording};
+use foreign::{ModelPart, Node, nodes, shifted};
+
+/// So many names of tensors are told.
+const MOST_NAMES: usize = 4;
+
+/// What ranks split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// Heads and features: tensor parallelism.
+    Heads,
+    /// Tokens: context or sequence parallelism.
+    Tokens,
+    /// Layers: pipeline stages.
+    Stages,
+}
+
+/// How many ranks split what, as `heads=4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unshard {
+    /// What is split.
+    pub split: Split,
+    /// Over how many.
+    pub count: usize,
+}
+
+impl FromStr for Unshard {
+    type Err = String;
+
+    /// `heads=4`, `tokens=2`, `stages=2`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (word, number) = text.split_once('=').unwrap_or((text, ""));
+        let split = match word.trim() {
+            "heads" => Split::Heads,
+            "tokens" => Split::Tokens,
+            "stages" => Split::Stages,
+            _ => {
+                return Err(
+                    tr!("say what the ranks split, as heads=4, tokens=2 or stages=2").to_owned()
+                );
+            }
+        };
+        let count = number.trim().parse().ok().filter(|count| *count >= 2);
+        let count = count
+            .ok_or_else(|| tr!("give the number of ranks, from 2 up, as heads=4").to_owned())?;
+        Ok(Self { split, count })
+    }
+}
+
+/// The ranks of a recording, joined.
+pub struct Ranks {
+    pub passes: Vec<Bundle>,
+    /// The records of attentions: what each is called, and its file, one for each rank that has it.
+    pub records: Vec<(String, PathBuf)>,
+    /// How many ranks there are, and where they are recorded.
+    pub count: usize,
+    pub place: PathBuf,
+    /// Whether they are the stages of a pipeline.
+    pub are_stages: bool,
+    /// What was joined, in words.
+    pub told: Vec<String>,
+}
+
+impl Ranks {
+    /// A recording of one device.
+    pub fn of_one(recording: Recording) -> Self {
+        let records = recording.records.into_iter().map(|path| (stem(&path), path)).collect();
+        Self {
+            passes: recording.passes,
+            records,
+            count: 1,
+            place: PathBuf::new(),
+            are_stages: false,
+            told: Vec::new(),
+        }
+    }
+
+    /// The recordings of ranks as that of one device, as `whole` has it.
+    pub fn join(
+        whole: &Bundle,
+        place: &Path,
+        mut ranks: Vec<Recording>,
+        stated: Option<Unshard>,
+    ) -> Result<Self> {
+        let count = ranks.len();
+        if let Some(stated) = stated.filter(|stated| stated.count != count) {
+            let what =
+                tr!("holds {count} ranks where {stated} are stated", count, stated = stated.count);
+            return Err(Error::file(
+                place,
+                what,
+                "put the recording of each rank into a folder of its own: rank0, rank1 and so on",
+            ));
+        }
+        let starts = match stated {
+            Some(Unshard { split: Split::Heads | Split::Tokens, .. }) => None,
+            _ => starts(whole, &ranks, stated.is_some()),
+        };
+        for (rank, start) in ranks.iter_mut().zip(starts.iter().flatten()) {
+            for info in rank.passes.iter_mut().flat_map(Bundle::infos_mut) {
+                info.name = shifted(&info.name, *start);
+                info.formula = info.formula.as_deref().map(|formula| shifted_call(formula, *start));
+            }
+        }
+        let mut records = Vec::new();
+        for (at, rank) in ranks.iter().enumerate() {
+            let start = starts.as_ref().and_then(|starts| starts.get(at)).copied().unwrap_or(0);
+            records.extend(
+                rank.records.iter().map(|path| (shifted(&stem(path), start), path.clone())),
+            );
+        }
+        let mut told = Vec::new();
+        let most = ranks.iter().map(|rank| rank.passes.len()).max().unwrap_or(0);
+        let mut passes: Vec<Vec<Bundle>> = (0..most).map(|_| Vec::new()).collect();
+        for rank in ranks {
+            for (pass, file) in passes.iter_mut().zip(rank.passes) {
+                pass.push(file);
+            }
+        }
+        let mut joined = Joined::default();
+        let join = |own: Vec<Bundle>| match &starts {
+            Some(_) => staged(place, own, &mut told),
+            None => joined.join(whole, place, own),
+        };
+        let passes = passes.into_iter().map(join).collect::<Result<_>>()?;
+        let [same, sums, split] = joined.counts;
+        let how = if starts.is_some() {
+            tr!("{count} pipeline stages are joined", count)
+        } else {
+            tr!(
+                "{count} ranks are joined; tensors side by side: {split}, added up: {sums}, the same on all ranks: {same}",
+                count,
+                split,
+                sums,
+                same
+            )
+        };
+        told.insert(0, how);
+        told.extend(joined.odd());
+        Ok(Self {
+            passes,
+            records,
+            count,
+            place: place.to_owned(),
+            are_stages: starts.is_some(),
+            told,
+        })
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// A call with the layers of what it reads shifted: `LlamaMLP(model.layers.0.in, eps=1e-06)`.
+fn shifted_call(formula: &str, by: usize) -> String {
+    let Some((class, rest)) = formula.split_once('(') else { return formula.to_owned() };
+    let all = rest
+        .split(", ")
+        .map(|own| if own.contains('=') { own.to_owned() } else { shifted(own, by) });
+    format!("{class}({})", all.collect::<Vec<_>>().join(", "))
+}
+
+/// The layers that a file has.
+fn layers(file: &Bundle) -> BTreeSet<usize> {
+    nodes(file).iter().filter_map(|node| node.layer).collect()
+}
+
+/// By how much each rank's layers are to be shifted, if ranks are the stages of a pipeline: each has layers of its own.
+fn starts(whole: &Bundle, ranks: &[Recording], is_stated: bool) -> Option<Vec<usize>> {
+    let own: Vec<BTreeSet<usize>> =
+        ranks.iter().map(|rank| rank.passes.first().map(layers).unwrap_or_default()).collect();
+    let total: usize = own.iter().map(BTreeSet::len).sum();
+    let all: BTreeSet<usize> = own.iter().flatten().copied().collect();
+    if all.len() == total && total > 0 {
+        return Some(vec![0; ranks.len()]);
+    }
+    let is_counted_anew = own.iter().all(|own| own.first().is_none_or(|first| *first == 0));
+    if !(is_counted_anew && (is_stated || total == layers(whole).len())) {
+        return None;
+    }
+    let mut next = 0;
+    let start = |own: &BTreeSet<usize>| {
+        let start = next;
+        next += own.len();
+        start
+    };
+    Some(own.iter().map(start).collect())
+}
+
+/// The files of stages as one. What a stage got is what the one before it gave.
+fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<Bundle> {
+    let mut tensors: Vec<(Info, Join)> = Vec::new();
+    let mut before: Option<(usize, Node)> = None;
+    for (rank, file) in stages.iter().enumerate() {
+        let all = nodes(file);
+        // What a whole layer got, or else the first part in it.
+        let inputs = all.iter().filter(|node| node.is_input && node.layer.is_some());
+        let got = inputs.min_by_key(|node| (node.layer, (node.rank + 10) % 100));
+        let mut handed = None;
+        if let (Some(got), Some((last, gave))) = (got, before.take()) {
+            let (Some(one), Some(other)) =
+                (first_rows(stages.get(last), &gave)?, first_rows(Some(file), got)?)
+            else {
+                continue;
+            };
+            handed = Some(got.at);
+            let is_it = one.dims() == other.dims() && apart(&one, &other)? <= tolerance_of(&other)?;
+            if !is_it {
+                told.push(tr!(
+                    "stage {rank} got other numbers than stage {last} gave ({name})",
+                    rank,
+                    last,
+                    name = shown(&gave.name)
+                ));
+                if let Some(own) = tensors.iter_mut().find(|(info, _)| info.name == gave.name) {
+                    own.1 = Join::One(rank, got.at);
+                }
+            }
+        }
+        let infos = file.infos().iter().enumerate().filter(|(at, _)| Some(*at) != handed);
+        for (at, info) in infos {
+            if !tensors.iter().any(|(known, _)| known.name == info.name) {
+                tensors.push((info.clone(), Join::One(rank, at)));
+            }
+        }
+        let gave = all.into_iter().filter(|node| node.part == ModelPart::Layer);
+        before = gave.max_by_key(|node| node.layer).map(|node| (rank, node));
+    }
+    Ok(Bundle::joined(place, stages, tensors))
+}
+
+/// The first rows of a node.
+fn first_rows(file: Option<&Bundle>, node: &Node) -> Result<Option<Tensor>> {
+    let Some(file) = file else { return Ok(None) };
+    let source = Source { file, at: node.at, width: node.width() };
+    source.picked(&(0..node.rows().min(8)).collect::<Vec<_>>()).map(Some)
+}
+
+impl Joined {
+    /// What stands in another order than the ranks do, in words.
+    pub fn odd(&self) -> Vec<String> {
+        let listed = |all: &[usize]| {
+            let all: Vec<String> = all.iter().map(usize::to_string).collect();
+            all.join(", ")
+        };
+        let told = |((slots, copies), names): (&(Vec<usize>, usize), &Vec<String>)| {
+            let shown_names: Vec<&str> =
+                names.iter().take(MOST_NAMES).map(String::as_str).collect();
+            let (order, names) = (listed(slots), shown(&shown_names.join(", ")).into_owned());
+            if *copies > 1 {
+                let usual = listed(&natural(slots.len(), *copies));
+                tr!(
+                    "the ranks hold the pieces {order} of {names}, where {usual} are those of their heads",
+                    order,
+                    names,
+                    usual
+                )
+            } else {
+                tr!("the ranks hold the pieces {order} of the reference's {names}", order, names)
+            }
+        };
+        self.orders.iter().map(told).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! What did ranks do wrong with the sums and pieces of a part, where that gives its numbers?
+
+use candle_core::Tensor;
+
+use super::measure::{Source, apart, tolerance_of};
+use super::sides::Sides;
+use base::error::{Result, shown};
+use file::{open_place, open_ranks};
+use foreign::{Node, is_record};
+use program::Name;
+
+/// What ranks did wrong with a part, where that gives its numbers: partial sums that are added twice or not at all, a bias that
+/// each rank adds, or pieces in another order.
+pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
+    let count = sides.right.ranks.count;
+    // Stages add nothing up.
+    if sides.right.ranks.are_stages {
+        return Ok(sides.right.ranks.told.get(1).cloned());
+    }
+    let (Some(node), Some([meant, own])) = (sides.nodes().get(at), sides.picked(at, rows)?) else {
+        return Ok(None);
+    };
+    let tolerance = tolerance_of(&own)?.max(tolerance_of(&meant)?) * 4.0;
+    let is = |other: &Tensor| -> Result<bool> { Ok(apart(other, &own)? <= tolerance) };
+    if is(&(meant.clone() * times(count))?)? {
+        return Ok(Some(tr!(
+            "it is {count} times what it should be: sums that the ranks had added up already are added up again",
+            count
+        )));
+    }
+    for (name, bias) in biases(sides, node)? {
+        let others = (bias.to_dtype(meant.dtype())? * times(count - 1))?;
+        if others.dims().last() == meant.dims().last() && is(&meant.broadcast_add(&others)?)? {
+            return Ok(Some(tr!(
+                "each of the {count} ranks adds {name}, so that it is added {count} times",
+                count,
+                name = shown(&name)
+            )));
+        }
+    }
+    if let Some(name) = goes_alone(sides, at, terms, rows)? {
+        return Ok(Some(tr!(
+            "each rank goes on with its own partial sums of {name}: they are not added up",
+            name = shown(&name)
+        )));
+    }
+    let width = node.width();
+    if !width.is_multiple_of(count) {
+        return Ok(None);
+    }
+    let block = |tensor: &Tensor, at: usize| -> Result<Tensor> {
+        Ok(tensor.narrow(2, at * width / count, width / count)?.contiguous()?)
+    };
+    let mut order = Vec::new();
+    for rank in 0..count {
+        for slot in 0..count {
+            if apart(&block(&meant, slot)?, &block(&own, rank)?)? <= tolerance {
+                order.push(slot);
+                break;
+            }
+        }
+    }
+    let is_once = (0..count).all(|slot| order.contains(&slot));
+    let listed: Vec<String> = order.iter().map(usize::to_string).collect();
+    Ok((is_once && order.len() == count).then(|| {
+        tr!(
+            "the pieces of the ranks are put together in the order {order}",
+            order = listed.join(", ")
+        )
+    }))
+}
+
+/// The biases of a part of the reference, or of what is recorded of its attention.
+fn biases(sides: &Sides, node: &Node) -> Result<Vec<(String, Tensor)>> {
+    let mut all = sides.left.parameters(&node.path)?;
+    if let [path] = sides.left.records(&node.path).as_slice() {
+        let record = open_place(path)?;
+        let name = Name::BO.as_str();
+        all.extend(record.tensor(name)?.map(|own| (name.to_owned(), own)));
+    }
+    all.retain(|(_, own)| own.rank() == 1);
+    Ok(all)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "there are fewer ranks")]
+fn times(count: usize) -> f64 {
+    count as f64
+}
+
+/// The term of a sum whose parts on the ranks are not added up: on each rank it is the sum of its own terms.
+fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
+    let mut partial = None;
+    if terms.is_empty() {
+        return Ok(None);
+    }
+    let ranks = open_ranks(&sides.right.ranks.place, is_record)?;
+    let own = |rank: usize, at: usize| -> Result<Option<Tensor>> {
+        let (Some(file), Some((0, node))) =
+            (ranks.get(rank).and_then(|rank| rank.passes.first()), sides.partner(at))
+        else {
+            return Ok(None);
+        };
+        let place =
+            file.infos().iter().position(|info| info.name == node.name && info.shape == node.shape);
+        place.map(|at| Source { file, at, width: node.width() }.picked(rows)).transpose()
+    };
+    for rank in 0..ranks.len() {
+        let Some(given) = own(rank, at)? else { return Ok(None) };
+        let mut sum: Option<Tensor> = None;
+        for term in terms {
+            let (Some(one), Some(first)) = (own(rank, *term)?, own(0, *term)?) else {
+                return Ok(None);
+            };
+            if apart(&first, &one)? > tolerance_of(&one)? {
+                partial = sides.nodes().get(*term).map(|node| node.name.clone());
+            }
+            sum = Some(sum.map_or(Ok(one.clone()), |sum| sum.add(&one))?);
+        }
+        let Some(sum) = sum else { return Ok(None) };
+        if apart(&sum, &given)? > tolerance_of(&given)? * 4.0 {
+            return Ok(None);
+        }
+    }
+    Ok(partial)
+}
