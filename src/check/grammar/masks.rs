@@ -208,7 +208,8 @@ impl Grammar<'_> {
             tr!("every query has the mask of the last"),
             cost::PLAIN,
         );
-        for last in [queries, keys] {
+        let is_given = own.blocked.contains(&true) && self.causal().is_none();
+        for last in [queries, keys].into_iter().filter(|_| is_given) {
             add(
                 of(&|_, q, k| k + queries > q + last),
                 tr!("it is the causal mask, whatever mask is given"),
