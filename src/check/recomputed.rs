@@ -183,7 +183,8 @@ pub fn recompute(
         let own = rounded.as_ref().unwrap_or(&trace);
         let tensors = matches.iter().map(|own| own.tensor.as_str());
         let said = reading.evidence.iter().map(|own| own.tensor.as_str());
-        let is_binary = is_of_flashinfer(tensors.chain(said));
+        let others = record.entries.iter().map(|own| own.name.as_str());
+        let is_binary = is_of_flashinfer(tensors.chain(said).chain(others));
         as_kept(name_steps(&record, own, known, orders)?, own, is_binary)?
     };
     let left_out = tolerances.ignores_padding.then(|| Padding::of(run.config(), &trace));

@@ -5,7 +5,7 @@ use super::backward::{
     one_of_group, overwritten, recomputed, scaled_twice, skipped, tiled, turned, unscaled,
 };
 use super::{Mistake, Way, after, none, omit, omitted, one, read};
-use program::{Change, Edit, Kind, Name, Scaling, Slip, Weigh};
+use program::{Change, Edit, Kind, Name, Op, Scaling, Slip, Weigh, Weighting};
 
 const SILENT: &str = "The shapes are right and the loss still falls, only more slowly.";
 const RIGHT_DS: &str = "dS = P * (dP - delta)  # delta = (dO * O).sum(-1, keepdim=True)";
@@ -201,6 +201,21 @@ pub const ALL: &[Mistake] = &[
                 right: "dP = dO @ V.mT * keep / (1 - p)",
                 edits: |run| {
                     if drops(run) { one([omit(Name::Weights.gradient())]) } else { none() }
+                },
+            },
+            Way {
+                summary: "the weights' gradients are scaled by 1 / (1 − p), and none is dropped",
+                wrong: "dP = dO @ V.mT / (1 - p)",
+                right: "dP = dO @ V.mT * keep / (1 - p)",
+                edits: |run| {
+                    let Some(Op::Weighting(Weighting::Dropout { p })) =
+                        run.op(Name::Weights.gradient())
+                    else {
+                        return none();
+                    };
+                    let scale = Scaling::By { factor: (1.0 - p).recip() };
+                    let reads = vec![Name::WeightsDropped.gradient()];
+                    one([Edit::new(Name::Weights.gradient(), Change::Become(scale.into(), reads))])
                 },
             },
             Way {

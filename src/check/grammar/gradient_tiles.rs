@@ -42,10 +42,60 @@ impl Grammar<'_> {
                 let times = 1.0 + behind as f64;
                 self.weighted(step, (input, axis, size), first, |at| twice(at < block));
                 self.weighted(step, (input, axis, size), last, |at| twice(at + block >= size));
+                if size > 2 * block {
+                    for (own, told) in [
+                        (
+                            0,
+                            tr!(
+                                "every second tile of {block}, the second first, is left out",
+                                block
+                            ),
+                        ),
+                        (
+                            1,
+                            tr!(
+                                "every second tile of {block}, the first first, is left out",
+                                block
+                            ),
+                        ),
+                    ] {
+                        let kept = |at: usize| if at / block % 2 == own { 1.0 } else { 0.0 };
+                        self.weighted(step, (input, axis, size), told, kept);
+                    }
+                }
                 if behind > 0 {
                     let own = |at: usize| if at + 1 == size { times } else { 1.0 };
                     self.weighted(step, (input, axis, size), again, own);
                 }
+            }
+        }
+    }
+
+    /// What a product reads of the tile before or behind.
+    pub(super) fn of_other_tiles_back(&mut self, step: &Step) {
+        let is_product = matches!(&step.op, Op::Linear(Linear::WeightedSum | Linear::DotProduct))
+            || step.op == Gradient::Product(Product::Transposed).into();
+        let reads: Vec<(Name, usize)> = (self.right.read_by(step).iter())
+            .map(|read| (read.name, read.axes.shape().get(2).copied().unwrap_or_default()))
+            .collect();
+        let Some((input, tokens)) = reads.get(1).copied().filter(|_| is_product) else { return };
+        for block in BLOCKS.into_iter().filter(|block| *block > 1 && *block < tokens) {
+            let last = (tokens - 1) / block * block;
+            let before = |at: usize| if at < block { at } else { at - block };
+            let behind = |at: usize| if at >= last { at } else { (at + block).min(tokens - 1) };
+            for (places, told) in [
+                (
+                    (0..tokens).map(before).collect(),
+                    tr!("each tile of {block} reads {input} of the tile before", block, input),
+                ),
+                (
+                    (0..tokens).map(behind).collect(),
+                    tr!("each tile of {block} reads {input} of the next", block, input),
+                ),
+            ] {
+                let take = Slip::Along(2, Along::Take(places));
+                let change = Change::Before(1, take.into(), Vec::new());
+                self.add(Kind::Axes, cost::RARE, step.name, change, told);
             }
         }
     }

@@ -42,6 +42,7 @@ impl Grammar<'_> {
         self.carried_on(step);
         self.counted_twice(step);
         self.scaled_each_round(step);
+        self.of_other_tiles_back(step);
         self.in_each_others_place(step);
     }
 
@@ -79,7 +80,10 @@ impl Grammar<'_> {
         {
             let (sum, axis) = (Collect::over_last(&output.axes), output.axes.rank() - 1);
             let width = output.axes.shape().last().copied().unwrap_or_default();
-            for (is_head, count) in [(true, width / 2), (true, width - 1), (false, width / 2)] {
+            let vectors = [4, 8, 16, 32].map(|by| (true, width / by * by));
+            let halves = [(true, width / 2), (true, width - 1), (false, width / 2)];
+            let some = |(_, count): &(bool, usize)| (1..width).contains(count);
+            for (is_head, count) in halves.into_iter().chain(vectors).filter(some) {
                 let (part, told) = part_of_sum(step, is_head, count, (0, axis, width));
                 let whole = Change::Become(Gradient::Collect(sum.clone()).into(), outputs.to_vec());
                 let edits = vec![Edit::new(step.name, whole), Edit::new(step.name, part)];

@@ -26,6 +26,12 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
             });
             slips.chain(unshifted).collect()
         }
+        Gradient::Table { relative, axes, is_last } => {
+            let (relative, axes, is_last) = (relative.clone(), axes.clone(), !is_last);
+            let told =
+                tr!("each pair overwrites what others of its bucket gave: they are not added up");
+            vec![Sibling::new(Gradient::Table { relative, axes, is_last }, Kind::Replaced, told)]
+        }
         Gradient::NormWeight { norm, axes } => {
             // Raised to 0, the root is 1.
             let (norm, axes) = (Norm { power: 0.0, ..norm.clone() }, axes.clone());
@@ -39,7 +45,6 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
         | Gradient::Sinks
         | Gradient::Clip { .. }
         | Gradient::Gate { .. }
-        | Gradient::Pairs(_)
-        | Gradient::Table { .. } => Vec::new(),
+        | Gradient::Pairs(_) => Vec::new(),
     }
 }

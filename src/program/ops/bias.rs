@@ -173,7 +173,7 @@ impl Operation for Biasing {
             Self::Slopes { .. } | Self::Distances(_) => Adjoint::Nothing,
             Self::Relative(relative) => {
                 let (relative, axes) = (relative.clone(), own.iter().collect());
-                Adjoint::on_gradient(Gradient::Table { relative, axes })
+                Adjoint::on_gradient(Gradient::Table { relative, axes, is_last: false })
             }
             Self::Sum { .. } | Self::Add => Collect::of_broadcast(own, value),
         }

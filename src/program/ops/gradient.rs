@@ -72,6 +72,8 @@ pub enum Gradient {
         relative: Relative,
         /// The axes of the table.
         axes: Vec<Dim>,
+        /// Whether each pair overwrites what those before it gave, as faulty code does.
+        is_last: bool,
     },
 }
 
@@ -120,9 +122,9 @@ impl Operation for Gradient {
                 summed(&own, &over)?.reshape(sizes(axes))?
             }
             Self::Pairs(own) => own.value(inputs)?,
-            Self::Table { relative, axes } => {
+            Self::Table { relative, axes, is_last } => {
                 let [d] = read(inputs)?;
-                relative.gradient(d, &sizes(axes))?
+                relative.gradient(d, &sizes(axes), *is_last)?
             }
         })
     }
@@ -167,7 +169,7 @@ impl Operation for Gradient {
             (Self::NormWeight { norm, axes }, [d, x]) if d == x => {
                 norm.axes(x, &[axes]).map(|_| axes.clone())
             }
-            (Self::Table { relative, axes }, [[heads, (_, queries), (_, keys)]])
+            (Self::Table { relative, axes, .. }, [[heads, (_, queries), (_, keys)]])
                 if axes.get(1) == Some(heads)
                     && (*queries, *keys) == (relative.queries, relative.keys) =>
             {

@@ -46,6 +46,8 @@ clauses! {
     CapSlip {
         /// 1 − t.
         Straight => "the tanh is not squared: 1 − t, not 1 − t²",
+        /// 1 − |t|.
+        Absolute => "the tanh is not squared: 1 − |t|, not 1 − t²",
         /// 1 + t².
         Plus => "the derivative of the soft cap has the other sign: 1 + t², not 1 − t²",
         /// (1 − t²) / C.
@@ -104,6 +106,7 @@ impl GradientSlip {
                 Ok(d.mul(&match slip {
                     CapSlip::Straight => t.affine(-1.0, 1.0)?,
                     CapSlip::Divided => t.sqr()?.affine(-cap.recip(), cap.recip())?,
+                    CapSlip::Absolute => t.abs()?.affine(-1.0, 1.0)?,
                     CapSlip::Plus => t.sqr()?.affine(1.0, 1.0)?,
                     CapSlip::Undivided => capped.sqr()?.affine(-1.0, 1.0)?,
                 })?)

@@ -97,8 +97,9 @@ impl Relative {
         (between(row, key_row) * (2 * side - 1) + between(column, key_column)).min(last)
     }
 
-    /// The gradient of a table of this shape (bucket, head) for that of the biases (head, query, key).
-    pub(super) fn gradient(&self, d: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    /// The gradient of a table of this shape (bucket, head) for that of the biases (head, query, key): the sum of all pairs of a
+    /// bucket, or the last of them.
+    pub(super) fn gradient(&self, d: &Tensor, shape: &[usize], is_last: bool) -> Result<Tensor> {
         let [buckets, heads] = *shape else { return Err(Misread.into()) };
         let numbers = d.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
         let mut table = vec![0.0; buckets * heads];
@@ -108,7 +109,7 @@ impl Relative {
         });
         for ((head, query, key), number) in pairs.zip(numbers) {
             if let Some(sum) = table.get_mut(self.row(query, key) * heads + head) {
-                *sum += number;
+                *sum = if is_last { number } else { *sum + number };
             }
         }
         Ok(Tensor::from_vec(table, shape, d.device())?.to_dtype(d.dtype())?)
