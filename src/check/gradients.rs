@@ -268,7 +268,8 @@ fn named<'e>(
         // Norms of all heads have an axis of these here.
         let axes =
             parameter(&entry).and_then(|name| Some(&run.as_ref()?.program().step(name)?.axes));
-        let shape = axes.map(program::Axes::shape).filter(|shape| shape.len() > entry.tensor.rank());
+        let shape =
+            axes.map(program::Axes::shape).filter(|shape| shape.len() > entry.tensor.rank());
         if let Some(split) = shape.and_then(|shape| entry.tensor.reshape(shape).ok()) {
             entry.tensor = split;
         }

@@ -140,6 +140,7 @@ fn with_other_inputs(
 
 /// Both sides, each as of one device.
 fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ranks, Ranks)> {
+    let (left_place, right_place) = (left, right);
     let only = |mut ranks: Vec<Recording>| {
         if ranks.len() == 1 { ranks.pop().ok_or(ranks) } else { Err(ranks) }
     };
@@ -155,7 +156,13 @@ fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ran
     };
     match (left_ranks, right_ranks) {
         (Ok(left), Ok(right)) if stated.is_none() => {
-            Ok((Ranks::of_one(left), Ranks::of_one(right)))
+            let (one, other) = (Ranks::of_one(left), Ranks::of_one(right));
+            // What the reference did in several passes stands beside one pass of the port, or beside the same ones.
+            let (count, others) = (one.passes.len(), other.passes.len());
+            let one = if count > 1 { one.in_one_pass(left_place) } else { one };
+            let other =
+                if count > 1 && count == others { other.in_one_pass(right_place) } else { other };
+            Ok((one, other))
         }
         (Ok(_), Ok(_)) => Err(Error::file(
             right,
@@ -185,15 +192,6 @@ impl Sides {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
         let (left_side, right_side) =
             (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
-        if left_side.nodes.len() > 1 {
-            let passes = left_side.nodes.len();
-            let what = tr!("holds {passes} forward passes, and the reference is to be one", passes);
-            return Err(Error::file(
-                left,
-                what,
-                "record one call of the model, or give the file of one",
-            ));
-        }
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =
             right_side.nodes.iter().map(|nodes| matched(own, nodes)).collect();
