@@ -169,8 +169,9 @@ def test_logits_that_the_model_changes_are_recorded():
         config = transformers.Gemma2Config(**DECODER, head_dim=8, final_logit_softcapping=cap)
         return transformers.Gemma2ForCausalLM(config).eval()
 
-    found = mha_trace.compare(recorded(model(0.01)), recorded(model(None)))
-    assert found.first_wrong == "logits"
+    for reference, port in [(0.01, None), (None, 0.01)]:
+        found = mha_trace.compare(recorded(model(reference)), recorded(model(port)))
+        assert found.first_wrong == "logits"
 
 
 def test_a_part_that_was_left_out_is_found_by_bisection():

@@ -93,6 +93,9 @@ fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
     Ok(all)
 }
 
+/// What recordings call the logits that a model gives in the end.
+const LOGITS: &str = "logits";
+
 /// What goes into a part of the port and is not what goes into it in the reference, where an earlier part gave that, is put
 /// beside that: a node of its own, between the two. So it is asked what the port made it of.
 fn with_other_inputs(
@@ -133,6 +136,26 @@ fn with_other_inputs(
         moved.push(all.len());
         all.push(node);
         places.push(beside.get(at).cloned().unwrap_or_default());
+    }
+    // The logits of a model are those of its last layer, where it does nothing more with them.
+    let logits = |node: &&Node| node.part == ModelPart::Logits && node.layer.is_none();
+    let (one, other) =
+        (all.iter().rposition(|node| logits(&node)), others.iter().rposition(|node| logits(&node)));
+    if let (Some(one), Some(other)) = (one, other)
+        && all[one].shape == others[other].shape
+        && places[one].first() != Some(&Some(other))
+    {
+        if all[one].name == LOGITS {
+            places[one] = vec![Some(other)];
+        } else if others[other].name == LOGITS {
+            all.push(Node {
+                name: LOGITS.to_owned(),
+                path: LOGITS.to_owned(),
+                reads: vec![one],
+                ..all[one].clone()
+            });
+            places.push(vec![Some(other)]);
+        }
     }
     left.nodes = vec![all];
     places
