@@ -86,8 +86,7 @@ def test_a_run_is_saved_in_a_folder_alone(tmp_path: Path):
         run.save(tmp_path / "run.safetensors")
     names = {path.name for path in run.save(tmp_path / "run")}
     assert {"parts.safetensors", "parts.1.safetensors", "model.layers.0.self_attn.safetensors"} <= names
-    with pytest.raises(mha_trace.Error, match="holds 2 forward passes"):
-        mha_trace.compare(tmp_path / "run", run)
+    assert mha_trace.compare(tmp_path / "run", run).same
 
 
 def test_weights_that_were_changed_are_left_out(tmp_path: Path):
@@ -155,6 +154,30 @@ def test_the_norms_that_add_one_and_the_mlps_of_families_are_read():
         others = {(part["part"], part["known_by"]) for part in found.parts if part["part"] in ("norm", "mlp", "layer")}
         assert {known for _, known in others} == {"recomputed"}, (make, others)
         assert [part["name"] for part in found.parts if part["wrong"]] == [found.first_wrong], make
+
+
+def test_ranks_are_given_as_a_list():
+    run = recorded(llama())
+    found = mha_trace.compare(run, [run, run], unshard="heads=2")
+    assert found.same
+    assert "2 ranks are joined" in str(found)
+
+
+def test_logits_that_the_model_changes_are_recorded():
+    def model(cap):
+        torch.manual_seed(0)
+        config = transformers.Gemma2Config(**DECODER, head_dim=8, final_logit_softcapping=cap)
+        return transformers.Gemma2ForCausalLM(config).eval()
+
+    for reference, port in [(0.01, None), (None, 0.01)]:
+        found = mha_trace.compare(recorded(model(reference)), recorded(model(port)))
+        assert found.first_wrong == "logits"
+
+
+def test_a_part_that_was_left_out_is_found_by_bisection():
+    port = llama()
+    port.model.norm = torch.nn.Identity()
+    assert mha_trace.first_wrong(llama(), port, IDS).first_wrong == "lm_head.in"
 
 
 def test_other_modules_and_no_modules_are_told():

@@ -13,7 +13,7 @@ use super::measure::{apart, tolerance_of};
 use super::part::wide;
 use super::sides::Sides;
 use base::error::{Result, shown};
-use config::Settings;
+use config::{Positions, Settings};
 use file::{Bundle, Entry, Record, open_place};
 use foreign::NameMap;
 use program::{Name, Role};
@@ -65,12 +65,24 @@ pub fn checked(
     if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
         entries.extend(given(&reference, |name| name == Name::X)?);
     }
-    let record = Record { config: Some(settings), entries: in_one_type(entries)? };
+    let entries = in_one_type(entries)?;
+    let again = with_positions_anew(sides, &settings, &entries);
+    let record = Record { config: Some(settings), entries };
     let (flags, map) = (Settings::default(), NameMap::default());
     let report =
         checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report);
     match report {
-        Ok(report) => Ok(Some((Some(report), facts))),
+        Ok(report) => {
+            let is_anew = !report.is_same()
+                && again.is_some_and(|again| {
+                    checked_whole(path, again, &flags, &map, tolerances)
+                        .is_ok_and(|checked| checked.report.is_same())
+                });
+            if is_anew {
+                facts.push(tr!("each rank counts the positions of its tokens from 0").to_owned());
+            }
+            Ok(Some((Some(report), facts)))
+        }
         // What the port has of it does not fit the reference's run.
         Err(error) => {
             facts.push(tr!(
@@ -80,6 +92,20 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// The record with positions that start anew on each rank, where these split tokens.
+fn with_positions_anew(sides: &Sides, settings: &Settings, entries: &[Entry]) -> Option<Record> {
+    let (count, x) =
+        (sides.right.ranks.count, entries.iter().find(|entry| entry.name == Name::X.as_str())?);
+    let tokens = x.tensor.dims().get(1).copied().filter(|tokens| tokens.is_multiple_of(count))?;
+    settings.rope.as_ref().filter(|_| count > 1 && settings.positions.is_none())?;
+    let positions = (0..tokens).map(|at| at % (tokens / count)).collect();
+    let positions = Some(Positions::new(vec![vec![positions]]));
+    Some(Record {
+        config: Some(Settings { positions, ..settings.clone() }),
+        entries: entries.to_vec(),
+    })
 }
 
 /// What a record says of itself.

@@ -239,9 +239,16 @@ impl Judge<'_> {
         let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
         let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
         let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
+        // The layers that a node stands among: `model.layers.`; for others only the end of the model counts.
+        let among = |place: usize| {
+            let node = nodes.get(place).filter(|node| node.layer.is_some());
+            node.and_then(|node| node.path.split(|c: char| c.is_ascii_digit()).next())
+        };
         let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
-        let mut ends =
-            ends.filter(|(own, next)| next.is_none_or(|next| layer(*next) != layer(**own)));
+        let mut ends = ends.filter(|(own, next)| {
+            let is_of_them = among(at).is_some() && among(at) == among(**own);
+            next.is_none_or(|next| is_of_them && layer(*next) != layer(**own))
+        });
         ends.any(|(end, _)| {
             let end = self.measured.get(*end).copied().flatten();
             end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)

@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use super::join::{Joined, natural};
 use super::measure::{Source, apart, tolerance_of};
 use base::error::{Error, Result, shown};
-use file::{Bundle, Info, Join, Recording};
+use file::{Bundle, Info, Join, Piece, Recording};
 use foreign::{ModelPart, Node, nodes, shifted};
 
 /// So many names of tensors are told.
@@ -84,6 +84,52 @@ impl Ranks {
             are_stages: false,
             told: Vec::new(),
         }
+    }
+
+    /// The same with passes one after the other, as the steps of a cache are, as one pass: tokens stand behind each other, in what all passes have.
+    pub fn in_one_pass(mut self, place: &Path) -> Self {
+        let passes = std::mem::take(&mut self.passes);
+        let Some(first) = passes.first() else { return self };
+        let mut tensors = Vec::new();
+        for info in first.infos() {
+            let same = |file: &Bundle| file.infos().iter().position(|own| own.name == info.name);
+            let places: Vec<Option<usize>> = passes.iter().map(same).collect();
+            let shape = |rank: usize, at: usize| {
+                passes.get(rank)?.infos().get(at).map(|info| info.shape.clone())
+            };
+            // Of ids (item, token) and hidden states (item, token, feature) tokens are the second axis, of positions the first.
+            let axis = usize::from(info.shape.len() > 2 || !info.dtype.is_float());
+            let mut pieces = Vec::new();
+            for (rank, at) in places.iter().enumerate() {
+                let own = at.and_then(|at| Some((at, shape(rank, at)?)));
+                let Some((at, shape)) = own.filter(|(_, shape)| shape.len() == info.shape.len())
+                else {
+                    continue;
+                };
+                let Some(count) = shape.get(axis).copied() else { continue };
+                pieces.push(Piece { rank, at, first: 0, count });
+            }
+            // The mask of a step covers all keys so far.
+            let is_mask = info.name.ends_with("mask");
+            let (Some(last), false) = (pieces.last(), pieces.len() < passes.len()) else {
+                continue;
+            };
+            let mut shape_of_all = info.shape.clone();
+            let join = if is_mask {
+                shape_of_all = shape(last.rank, last.at).unwrap_or_default();
+                Join::One(last.rank, last.at)
+            } else {
+                if let Some(length) = shape_of_all.get_mut(axis) {
+                    *length = pieces.iter().map(|piece| piece.count).sum();
+                }
+                Join::Pieces(axis, pieces)
+            };
+            tensors.push((Info { shape: shape_of_all, ..info.clone() }, join));
+        }
+        // Records of attention are of one pass each.
+        self.records.clear();
+        self.passes = vec![Bundle::joined(place, passes, tensors)];
+        self
     }
 
     /// The recordings of ranks as that of one device, as `whole` has it.

@@ -93,6 +93,9 @@ fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
     Ok(all)
 }
 
+/// What recordings call the logits that a model gives in the end.
+const LOGITS: &str = "logits";
+
 /// What goes into a part of the port and is not what goes into it in the reference, where an earlier part gave that, is put
 /// beside that: a node of its own, between the two. So it is asked what the port made it of.
 fn with_other_inputs(
@@ -134,12 +137,33 @@ fn with_other_inputs(
         all.push(node);
         places.push(beside.get(at).cloned().unwrap_or_default());
     }
+    // The logits of a model are those of its last layer, where it does nothing more with them.
+    let logits = |node: &&Node| node.part == ModelPart::Logits && node.layer.is_none();
+    let (one, other) =
+        (all.iter().rposition(|node| logits(&node)), others.iter().rposition(|node| logits(&node)));
+    if let (Some(one), Some(other)) = (one, other)
+        && all[one].shape == others[other].shape
+        && places[one].first() != Some(&Some(other))
+    {
+        if all[one].name == LOGITS {
+            places[one] = vec![Some(other)];
+        } else if others[other].name == LOGITS {
+            all.push(Node {
+                name: LOGITS.to_owned(),
+                path: LOGITS.to_owned(),
+                reads: vec![one],
+                ..all[one].clone()
+            });
+            places.push(vec![Some(other)]);
+        }
+    }
     left.nodes = vec![all];
     places
 }
 
 /// Both sides, each as of one device.
 fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ranks, Ranks)> {
+    let (left_place, right_place) = (left, right);
     let only = |mut ranks: Vec<Recording>| {
         if ranks.len() == 1 { ranks.pop().ok_or(ranks) } else { Err(ranks) }
     };
@@ -155,7 +179,13 @@ fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ran
     };
     match (left_ranks, right_ranks) {
         (Ok(left), Ok(right)) if stated.is_none() => {
-            Ok((Ranks::of_one(left), Ranks::of_one(right)))
+            let (one, other) = (Ranks::of_one(left), Ranks::of_one(right));
+            // What the reference did in several passes stands beside one pass of the port, or beside the same ones.
+            let (count, others) = (one.passes.len(), other.passes.len());
+            let one = if count > 1 { one.in_one_pass(left_place) } else { one };
+            let other =
+                if count > 1 && count == others { other.in_one_pass(right_place) } else { other };
+            Ok((one, other))
         }
         (Ok(_), Ok(_)) => Err(Error::file(
             right,
@@ -185,15 +215,6 @@ impl Sides {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
         let (left_side, right_side) =
             (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
-        if left_side.nodes.len() > 1 {
-            let passes = left_side.nodes.len();
-            let what = tr!("holds {passes} forward passes, and the reference is to be one", passes);
-            return Err(Error::file(
-                left,
-                what,
-                "record one call of the model, or give the file of one",
-            ));
-        }
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =
             right_side.nodes.iter().map(|nodes| matched(own, nodes)).collect();
