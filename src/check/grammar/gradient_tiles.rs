@@ -47,14 +47,14 @@ impl Grammar<'_> {
                         (
                             0,
                             tr!(
-                                "every second tile of {block}, the second first, is left out",
+                                "the second, the fourth … tile of {block} are left out",
                                 block
                             ),
                         ),
                         (
                             1,
                             tr!(
-                                "every second tile of {block}, the first first, is left out",
+                                "the first, the third … tile of {block} are left out",
                                 block
                             ),
                         ),
