@@ -4,6 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::{Situation, after, before, none, omit, one, read, replace};
 use crate::candidate::Edits;
+use crate::cells::cells;
 use crate::readoff::kept_of_sum;
 use base::error::Result;
 use program::{
@@ -230,6 +231,24 @@ pub(super) fn skipped(run: &Situation) -> Result<Vec<Edits>> {
     let own: Edits = own.into_iter().map(|(_, edit)| edit).collect();
     let each = own.iter().map(|edit| vec![edit.clone()]);
     Ok(std::iter::once(own.clone()).chain(each).filter(|edits| !edits.is_empty()).collect())
+}
+
+/// Gradients of which no number is further from 0 than one that some of them have, and which should be.
+pub(super) fn clipped(run: &Situation) -> Result<Vec<Edits>> {
+    let mut all: Vec<(Name, f64)> = Vec::new();
+    for (name, recorded) in run.recorded {
+        let Some(right) = run.right.step(*name).filter(|_| name.is_gradient()) else { continue };
+        let (found, right) = (cells(recorded)?, cells(&right.value)?);
+        let most = |numbers: &[f64]| numbers.iter().fold(0.0, |most: f64, one| most.max(one.abs()));
+        let limit = most(&found);
+        let at_limit = found.iter().filter(|one| one.abs() >= limit).count();
+        if limit > 0.0 && at_limit > 1 && most(&right) > limit {
+            all.push((*name, limit));
+        }
+    }
+    all.sort_by_key(|(name, _)| *name);
+    let clip = |(name, limit): (Name, f64)| vec![after(name, Scaling::Clip { limit }, &[])];
+    Ok(all.into_iter().map(clip).collect())
 }
 
 /// The gradient of shared keys or values of query heads that are taken in the order 0 1 0 1.

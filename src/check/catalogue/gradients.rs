@@ -1,8 +1,9 @@
 //! Mistakes of backward passes: those that people write themselves, as kernels do.
 
 use super::backward::{
-    all_tiled, deltas_of, drops, drops_others, fed, of_bias, of_groups, of_softmax, of_values,
-    one_of_group, overwritten, recomputed, scaled_twice, skipped, tiled, turned, unscaled,
+    all_tiled, clipped, deltas_of, drops, drops_others, fed, of_bias, of_groups, of_softmax,
+    of_values, one_of_group, overwritten, recomputed, scaled_twice, skipped, tiled, turned,
+    unscaled,
 };
 use super::{Mistake, Way, after, none, omit, omitted, one, read};
 use program::{Change, Edit, Kind, Name, Op, Scaling, Slip, Weigh, Weighting};
@@ -306,6 +307,18 @@ pub const ALL: &[Mistake] = &[
             wrong: "bias.grad = dS[0]",
             right: "bias.grad = dS.sum(0)",
             edits: of_bias,
+        }],
+        seen: &[],
+    },
+    Mistake {
+        id: "gradient-clipped",
+        kind: Kind::Inserted,
+        silent: "The gradient has the right signs, and training goes on.",
+        ways: &[Way {
+            summary: "the numbers of a gradient are clipped, and those that it is made into are not",
+            wrong: "grad.clamp_(-c, c)  # a hook, or clip_grad_value_",
+            right: "compare the gradients before they are clipped",
+            edits: clipped,
         }],
         seen: &[],
     },

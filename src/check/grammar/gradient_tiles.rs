@@ -44,20 +44,8 @@ impl Grammar<'_> {
                 self.weighted(step, (input, axis, size), last, |at| twice(at + block >= size));
                 if size > 2 * block {
                     for (own, told) in [
-                        (
-                            0,
-                            tr!(
-                                "the second, the fourth … tile of {block} are left out",
-                                block
-                            ),
-                        ),
-                        (
-                            1,
-                            tr!(
-                                "the first, the third … tile of {block} are left out",
-                                block
-                            ),
-                        ),
+                        (0, tr!("the second, the fourth … tile of {block} are left out", block)),
+                        (1, tr!("the first, the third … tile of {block} are left out", block)),
                     ] {
                         let kept = |at: usize| if at / block % 2 == own { 1.0 } else { 0.0 };
                         self.weighted(step, (input, axis, size), told, kept);
@@ -164,12 +152,17 @@ impl Grammar<'_> {
                 tr!("the tiles that the mask blocks in part are left out{in_tiles}", in_tiles);
             let not_first = tr!("{told}, but for the first", told);
             let not_last = tr!("{told}, but for the last", told);
+            let alone = tr!(
+                "of each query only the last tile of keys that it sees counts{in_tiles}",
+                in_tiles
+            );
             let overwritten =
                 tr!("each tile of keys overwrites what those before it gave{in_tiles}", in_tiles);
             for (cells, told, is_of_keys) in [
                 (own.of(in_part), told, false),
                 (own.of(|b, q, k| in_part(b, q, k) && q >= size), not_first, false),
                 (own.of(|b, q, k| in_part(b, q, k) && q / size + 1 < rows), not_last, false),
+                (own.of(|b, q, k| last(b, q) != Some(k / size)), alone, false),
                 (own.of(|b, q, k| last(b, q) != Some(k / size)), overwritten, true),
             ] {
                 // Sums that leave out whole queries are told as that.
