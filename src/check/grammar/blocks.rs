@@ -121,7 +121,8 @@ impl Grammar<'_> {
                 (in_part, tr!("left out in tiles that the mask blocks in part")),
                 (others, tr!("left out in all tiles but those that the mask blocks in part")),
             ] {
-                let is_new = known.insert(cells.blocked.clone());
+                // Whole items are told as that.
+                let is_new = known.insert(cells.blocked.clone()) && !cells.hides_whole_items(&own);
                 let Ok(cells) = cells.tensor() else { return };
                 for name in [Name::Scores, Name::ScoresCapped, Name::ScoresBiased] {
                     let Some(step) = self.right.step(name).filter(|_| is_new) else { continue };

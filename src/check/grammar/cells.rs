@@ -58,14 +58,22 @@ impl Cells {
 
     /// Whether of each query all cells are hidden that another mask shows, or none.
     pub fn hides_whole_rows(&self, other: &Self) -> bool {
-        let rows =
-            self.blocked.chunks(self.keys.max(1)).zip(other.blocked.chunks(self.keys.max(1)));
+        self.hides_whole(other, self.keys)
+    }
+
+    /// The same of each item.
+    pub fn hides_whole_items(&self, other: &Self) -> bool {
+        self.items > 1 && self.hides_whole(other, self.queries * self.keys)
+    }
+
+    fn hides_whole(&self, other: &Self, cells: usize) -> bool {
+        let [own, other] = [self, other].map(|mask| mask.blocked.chunks(cells.max(1)));
         let is_whole = |(own, other): (&[bool], &[bool])| {
             let mut seen = own.iter().zip(other).filter(|(_, blocked)| !**blocked);
             let first = seen.next().map(|(own, _)| *own);
             seen.all(|(own, _)| Some(*own) == first)
         };
-        rows.into_iter().all(is_whole)
+        own.zip(other).all(is_whole)
     }
 
     /// A mask's cells, if all heads share it.
