@@ -181,6 +181,12 @@ fn verdict(found: &ByLayer) -> String {
             name,
             own
         ),
+        How::EqualInputs | How::Recomputed if line.inherited == Some(0.0) => tr!(
+            "{place} is the first that differs with equal inputs ({name}): it is off by {error}",
+            place,
+            name,
+            error
+        ),
         How::EqualInputs | How::Recomputed => tr!(
             "{place} is the first that differs with equal inputs ({name}): what it reads is off by {inherited}, what it gives by {error}",
             place,

@@ -117,8 +117,9 @@ impl Grammar<'_> {
         let Ok(numbers) = cells(&step.value) else { return };
         let are_alike = |size: &usize| {
             let rows = numbers.chunks(features.max(1));
-            rows.into_iter()
-                .all(|row| row.chunks(*size).all(|own| own.iter().all(|one| *one == own[0])))
+            rows.into_iter().all(|row| {
+                row.chunks(*size).all(|own| own.iter().all(|one| one.total_cmp(&own[0]).is_eq()))
+            })
         };
         let sizes = (2..features).rev().filter(|size| features.is_multiple_of(*size));
         if let Some(size) = sizes.into_iter().find(are_alike) {

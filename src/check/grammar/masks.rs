@@ -21,6 +21,7 @@ impl Grammar<'_> {
             let mut all = grammar.others(own);
             all.extend(grammar.in_other_bits(own));
             all.extend(grammar.by_sequence(own));
+            all.extend(grammar.causal_instead(own));
             all
         });
     }
@@ -173,6 +174,17 @@ impl Grammar<'_> {
         }
     }
 
+    /// The causal mask, aligned to the first or the last query and key, in the place of one that is given.
+    fn causal_instead(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        if !own.blocked.contains(&true) || self.causal().is_some() {
+            return Vec::new();
+        }
+        let told = tr!("it is the causal mask, whatever mask is given");
+        let causal = |last: usize| own.of(|_, query, key| key + own.queries > query + last);
+        let all = [own.queries, own.keys].into_iter();
+        all.map(|last| (causal(last), told.to_owned(), cost::PLAIN)).collect()
+    }
+
     /// Masks that people make in the place of one.
     fn others(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
         let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
@@ -208,14 +220,6 @@ impl Grammar<'_> {
             tr!("every query has the mask of the last"),
             cost::PLAIN,
         );
-        let is_given = own.blocked.contains(&true) && self.causal().is_none();
-        for last in [queries, keys].into_iter().filter(|_| is_given) {
-            add(
-                of(&|_, q, k| k + queries > q + last),
-                tr!("it is the causal mask, whatever mask is given"),
-                cost::PLAIN,
-            );
-        }
         for by in [1, keys - 1] {
             let told = if by == 1 {
                 tr!("the mask is one key too far right")

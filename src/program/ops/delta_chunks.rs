@@ -67,14 +67,7 @@ impl<T: WithDType> Walk<'_, T> {
                 for (row, left) in left.iter_mut().enumerate() {
                     *left *= self.left(token, row);
                 }
-                self.decay(&mut own.decayed, token);
-                let block = slip.and_then(ChunkSlip::block);
-                if block.is_some_and(|block| (token - start).is_multiple_of(block)) {
-                    own.cut.clone_from(&none);
-                }
-                if slip == Some(ChunkSlip::FirstOrder) || block.is_some() {
-                    self.decay(&mut own.cut, token);
-                }
+                self.decay_own(&mut own, token - start, token, slip);
                 let inter = match slip {
                     Some(ChunkSlip::NothingDecays) => carried.clone(),
                     _ => self.by_rows(&carried, &left),
@@ -88,7 +81,7 @@ impl<T: WithDType> Walk<'_, T> {
                     _ => self.value_of(token).to_vec(),
                 };
                 write(&mut own.decayed, key, &written);
-                if block.is_some() {
+                if slip.and_then(ChunkSlip::block).is_some() {
                     write(&mut own.cut, key, &written);
                 }
                 if is_plain {
@@ -135,6 +128,18 @@ impl<T: WithDType> Walk<'_, T> {
             }
         }
         carried
+    }
+
+    /// What a chunk has written before its token at a place, decayed.
+    fn decay_own(&self, own: &mut Own<T>, place: usize, token: usize, slip: Option<ChunkSlip>) {
+        self.decay(&mut own.decayed, token);
+        let block = slip.and_then(ChunkSlip::block);
+        if block.is_some_and(|block| place.is_multiple_of(block)) {
+            own.cut.fill(T::zero());
+        }
+        if slip == Some(ChunkSlip::FirstOrder) || block.is_some() {
+            self.decay(&mut own.cut, token);
+        }
     }
 
     /// u of a chunk's token.
