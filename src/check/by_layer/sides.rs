@@ -33,7 +33,9 @@ impl Side {
         let all: Vec<Vec<Node>> = ranks.passes.iter().map(nodes).collect();
         if all.iter().all(Vec::is_empty) {
             let what = tr!("holds no tensor that a part of a model gave");
-            let fix = "record the whole model, by mha_trace.record(model, everything=True), or name tensors by their modules";
+            let fix = tr!(
+                "record the whole model, by mha_trace.record(model, everything=True), or name tensors by their modules"
+            );
             return Err(Error::file(place, what, fix));
         }
         Ok(Self { ranks, nodes: all })
@@ -174,7 +176,7 @@ fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ran
         None => Err(Error::file(
             place,
             tr!("holds no tensor that a part of a model gave"),
-            "record the whole model, by mha_trace.record(model, everything=True)",
+            tr!("record the whole model, by mha_trace.record(model, everything=True)"),
         )),
     };
     match (left_ranks, right_ranks) {

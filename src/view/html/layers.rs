@@ -86,7 +86,7 @@ fn layer(name: &str, lines: &[Line], is_first: bool) -> Markup {
             summary {
                 b { (name) }
                 @for line in lines {
-                    span class=(if line.is_wrong { "cell wrong" } else { "cell" }) style={ "--own-size:" (height(line)) "%" }
+                    span.cell.wrong[line.is_wrong] style={ "--own-size:" (height(line)) "%" }
                         title={ (shown(&line.name)) ": " (number(line.own)) } {}
                 }
             }
