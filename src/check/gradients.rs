@@ -228,9 +228,18 @@ fn named<'e>(
             Some(given) => given.gradient().to_string(),
             None if is_unmasked || is_mask => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
-            None => own,
+            None => own.clone(),
         };
-        let entry = entry.clone().renamed(name);
+        let mut entry = entry.clone().renamed(name);
+        // Axes of one place say nothing: PyTorch's `bias_k` is (1, 1, width).
+        let step = Name::in_files(last).or(means.first().copied());
+        let axes = step.and_then(|step| Some(&run.as_ref()?.program().step(step)?.axes));
+        let flat = axes
+            .map(|axes| axes.shape())
+            .filter(|shape| shape.len() == 1 && entry.tensor.dims().last() == shape.first());
+        if let Some(flat) = flat.and_then(|shape| entry.tensor.reshape(shape).ok()) {
+            entry.tensor = flat;
+        }
         if is_step || is_mask { all.push(entry) } else { parameters.push(entry) }
     }
     let parameter =

@@ -83,6 +83,10 @@ pub fn gradient_of(name: &str) -> Option<String> {
     let last = last_segment(name);
     let path = name.strip_suffix(last).unwrap_or_default();
     let lower = last.to_ascii_lowercase();
+    // Kernels call that of the scores' biases so.
+    if lower == "dbias" {
+        return Some(format!("{path}{}", Name::AttnBias));
+    }
     let mark = BEFORE.iter().find(|mark| {
         let Some(own) = lower.strip_prefix(**mark) else { return false };
         (mark.len() > 2 && !own.is_empty()) || !asked(own).is_empty() || own == "o"
