@@ -21,6 +21,11 @@ fn at(name: &str) -> PathBuf {
     fixtures("whole").join(name)
 }
 
+fn wrong_parts(found: &ByLayer) -> Vec<&str> {
+    let wrong = found.lines.iter().filter(|line| line.is_wrong);
+    wrong.map(|line| line.name.as_str()).collect()
+}
+
 /// The sentences of what was found at the first wrong part.
 fn summaries(found: &ByLayer) -> Vec<String> {
     let named = found.named.as_ref();
@@ -39,12 +44,7 @@ fn right_models_are_never_accused() {
         ["llama-eager", "llama-bf16", "llama-f64", "llama-padded", "llama-cache", "llama-reference"]
     {
         let found = compared(&at("llama-reference"), &at(port));
-        let wrong: Vec<&str> = found
-            .lines
-            .iter()
-            .filter(|line| line.is_wrong)
-            .map(|line| line.name.as_str())
-            .collect();
+        let wrong = wrong_parts(&found);
         assert!(found.is_same() && wrong.is_empty(), "{port}: {wrong:?} {:?}", found.warning);
         assert_eq!(found.compared(), 22, "{port}");
     }
@@ -258,12 +258,7 @@ fn right_ranks_are_joined_and_not_accused() {
         [("heads", 2), ("heads-4", 4), ("tokens", 2), ("tokens-zigzag", 2), ("stages", 2)]
     {
         let found = ranks(name);
-        let wrong: Vec<&str> = found
-            .lines
-            .iter()
-            .filter(|line| line.is_wrong)
-            .map(|line| line.name.as_str())
-            .collect();
+        let wrong = wrong_parts(&found);
         assert!(found.is_same() && wrong.is_empty(), "{name}: {wrong:?}");
         assert_eq!(found.compared(), 15, "{name}");
         assert!(found.ranks[0].starts_with(&count.to_string()), "{name}: {:?}", found.ranks);

@@ -13,7 +13,7 @@ from typing import Any
 from ._binary import Error, run_all
 from ._commands import private_folder
 from ._functions import kept
-from ._parts import parts_of
+from ._parts import first_tensor, parts_of
 from ._record import record
 from ._report import Finding, found_in
 from ._roles import blocks, is_list
@@ -225,9 +225,9 @@ def _given(model: Any, inputs: Any, path: str) -> Any:
     found: list[Any] = []
 
     def keep(_: Any, __: Any, result: Any) -> None:
-        result = result[0] if isinstance(result, (tuple, list)) else result
-        if not found and hasattr(result, "detach"):
-            found.append(kept(result))
+        first = first_tensor(result)
+        if not found and first is not None:
+            found.append(kept(first))
 
     hook = model.get_submodule(path).register_forward_hook(keep)
     try:

@@ -120,7 +120,7 @@ class Parts:
             got = next((value for value in [*args, *kwargs.values()] if hasattr(value, "detach")), None)
             read = None if got is None else one.take(f"{own}.in", got, "given")
             result = original(*args, **kwargs)
-            made = _first(result)
+            made = first_tensor(result)
             if made is not None:
                 one.take(f"{own}.out", made, _call(module, read))
             return result
@@ -166,7 +166,7 @@ def _call(module: Any, read: str | None) -> str:
     return f"{type(module).__name__}({', '.join([*([read] if read else []), *numbers[:1]])})"
 
 
-def _first(result: Any) -> Any:
+def first_tensor(result: Any) -> Any:
     """The tensor that a module gives: itself, the first of several, or of an output of transformers."""
     if isinstance(result, (tuple, list)):
         result = next(iter(result), None)

@@ -195,10 +195,8 @@ fn named<'e>(
 ) -> Vec<Entry> {
     let start = reading.settings.start.unwrap_or_default();
     let run = reading.clone().run().ok();
-    let count = |name: Name| {
-        let axes = &run.as_ref()?.program().step(name)?.axes;
-        Some(axes.shape().iter().product::<usize>())
-    };
+    let shape = |name: Name| Some(run.as_ref()?.program().step(name)?.axes.shape());
+    let count = |name: Name| Some(shape(name)?.iter().product::<usize>());
     let (mut all, mut parameters) = (Vec::new(), Vec::new());
     for entry in gradients {
         let Some(own) = gradient_of(&entry.name) else {
@@ -233,10 +231,9 @@ fn named<'e>(
         let mut entry = entry.clone().renamed(name);
         // Axes of one place say nothing: PyTorch's `bias_k` is (1, 1, width).
         let step = Name::in_files(last).or(means.first().copied());
-        let axes = step.and_then(|step| Some(&run.as_ref()?.program().step(step)?.axes));
-        let flat = axes
-            .map(|axes| axes.shape())
-            .filter(|shape| shape.len() == 1 && entry.tensor.dims().last() == shape.first());
+        let is_flat =
+            |own: &Vec<usize>| own.len() == 1 && entry.tensor.dims().last() == own.first();
+        let flat = step.and_then(shape).filter(is_flat);
         if let Some(flat) = flat.and_then(|shape| entry.tensor.reshape(shape).ok()) {
             entry.tensor = flat;
         }
@@ -275,11 +272,9 @@ fn named<'e>(
     let found = read(&parameters).or_else(beside);
     for mut entry in found.unwrap_or(parameters.clone()) {
         // Norms of all heads have an axis of these here.
-        let axes =
-            parameter(&entry).and_then(|name| Some(&run.as_ref()?.program().step(name)?.axes));
-        let shape =
-            axes.map(program::Axes::shape).filter(|shape| shape.len() > entry.tensor.rank());
-        if let Some(split) = shape.and_then(|shape| entry.tensor.reshape(shape).ok()) {
+        let by_head = parameter(&entry).and_then(shape);
+        let by_head = by_head.filter(|shape| shape.len() > entry.tensor.rank());
+        if let Some(split) = by_head.and_then(|shape| entry.tensor.reshape(shape).ok()) {
             entry.tensor = split;
         }
         let name = match parameter(&entry) {

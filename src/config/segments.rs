@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::rows;
+use program::spans;
 
 /// The lengths of the documents that stand one behind the other in a row of tokens: once for all items of the batch, or of
 /// each. `3,2,4`, or `3,2/4,1` by item.
@@ -15,16 +16,7 @@ pub struct Segments(pub Vec<Vec<usize>>);
 impl Segments {
     /// Where each document of each row starts and ends.
     pub fn rows(&self) -> Vec<Vec<(usize, usize)>> {
-        let of_row = |lengths: &Vec<usize>| {
-            let mut start = 0_usize;
-            let span = |length: &usize| {
-                let from = start;
-                start = from.saturating_add(*length);
-                (from, start)
-            };
-            lengths.iter().map(span).collect()
-        };
-        self.0.iter().map(of_row).collect()
+        self.0.iter().map(|lengths| spans(lengths)).collect()
     }
 
     /// The same of the one row that all items share, or the only one has.

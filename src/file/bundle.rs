@@ -195,7 +195,10 @@ impl Bundle {
     }
 
     /// Reads the tensor at that place in [`Bundle::infos`].
-    pub(super) fn tensor_at(&self, at: usize) -> Result<Tensor> {
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not fit into memory.
+    pub fn tensor_at(&self, at: usize) -> Result<Tensor> {
         self.refuse_beyond_memory(self.infos.get(at..=at).unwrap_or_default())?;
         self.tensors.read(at)
     }

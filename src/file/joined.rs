@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::bundle::{Bundle, Info, Tensors};
 use base::error::Result;
-use program::Misread;
+use program::{Misread, added_up, wide};
 
 /// A stretch of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +65,10 @@ impl Tensors for Joined {
             Join::One(rank, at) => of(*rank)?.some_of(*at, first, count),
             Join::Sum(terms) => {
                 // Partial sums in 16 bits are added in f32, as the reduction does at least.
-                let mut sum: Option<Tensor> = None;
-                for (rank, at) in terms {
-                    let own = of(*rank)?.some_of(*at, first, count)?;
-                    let own =
-                        if own.dtype() == DType::F64 { own } else { own.to_dtype(DType::F32)? };
-                    sum = Some(sum.map_or(Ok(own.clone()), |sum| sum.add(&own))?);
-                }
-                Ok(sum.ok_or(Misread)?)
+                let own = |(rank, at): &(usize, usize)| {
+                    of(*rank)?.some_of(*at, first, count).and_then(|own| wide(&own))
+                };
+                added_up(terms.iter().map(own))
             }
             Join::Pieces(axis, pieces) => {
                 let inner: usize = shape.iter().skip(axis + 1).product();

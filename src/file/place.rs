@@ -211,10 +211,9 @@ fn open_recording(
             records.push(path);
             continue;
         }
-        let is_apart = |pass: &Vec<Bundle>| {
-            let known: HashSet<&str> = pass.iter().flat_map(names).collect();
-            names(&bundle).iter().all(|name| !known.contains(name))
-        };
+        let own: HashSet<&str> = names(&bundle).into_iter().collect();
+        let is_apart =
+            |pass: &Vec<Bundle>| pass.iter().flat_map(names).all(|name| !own.contains(name));
         match passes.iter().position(is_apart).and_then(|at| passes.get_mut(at)) {
             Some(pass) => pass.push(bundle),
             None => passes.push(vec![bundle]),

@@ -63,36 +63,40 @@ impl Tensors for Opened {
     }
 
     fn read(&self, at: usize) -> Result<Tensor> {
-        let Slot { name, dtype, shape, start, length } = &self.slots[at];
-        let fail = |fault: Fault| fault.of(self.input.path(), name);
-        let element = type_of(*dtype).map_err(fail)?;
-        let size = byte_length(shape, element.size());
-        if *dtype == Dtype::F32 && size.is_some_and(|size| size as u64 == *length) {
-            let numbers = self.input.numbers(*start, length / 4)?;
-            return Ok(Tensor::from_vec(numbers, shape.as_slice(), &Device::Cpu)?);
-        }
-        let bytes = self.input.range(*start, *length)?;
-        element.tensor(bytes, false, shape).map_err(fail)
+        let slot = &self.slots[at];
+        self.stretch(slot, slot.start, slot.length, &slot.shape)
     }
 
     fn read_some(&self, at: usize, first: usize, count: usize) -> Result<Tensor> {
-        let Slot { name, dtype, shape, start, length } = &self.slots[at];
-        let fail = |fault: Fault| fault.of(self.input.path(), name);
-        let element = type_of(*dtype).map_err(fail)?;
-        let size = element.size();
-        if byte_length(shape, size).is_none_or(|bytes| bytes as u64 != *length) {
+        let slot = &self.slots[at];
+        let size = type_of(slot.dtype).map_err(|fault| self.fail(slot, fault))?.size();
+        // Of numbers that share bytes all are read.
+        if byte_length(&slot.shape, size).is_none_or(|bytes| bytes as u64 != slot.length) {
             return Ok(self.read(at)?.flatten_all()?.narrow(0, first, count)?);
         }
-        let place = start + first as u64 * size as u64;
-        if *dtype == Dtype::F32 {
+        let [first, long] = [first, count].map(|numbers| numbers as u64 * size as u64);
+        self.stretch(slot, slot.start + first, long, &[count])
+    }
+}
+
+impl Opened {
+    fn fail(&self, slot: &Slot, fault: Fault) -> Error {
+        fault.of(self.input.path(), &slot.name)
+    }
+
+    /// The numbers in a stretch of a tensor's bytes, in this shape.
+    fn stretch(&self, slot: &Slot, start: u64, length: u64, shape: &[usize]) -> Result<Tensor> {
+        let element = type_of(slot.dtype).map_err(|fault| self.fail(slot, fault))?;
+        let size = byte_length(shape, element.size());
+        if slot.dtype == Dtype::F32 && size.is_some_and(|size| size as u64 == length) {
             return Ok(Tensor::from_vec(
-                self.input.numbers(place, count as u64)?,
-                count,
+                self.input.numbers(start, length / 4)?,
+                shape,
                 &Device::Cpu,
             )?);
         }
-        let bytes = self.input.range(place, count as u64 * size as u64)?;
-        element.tensor(bytes, false, &[count]).map_err(fail)
+        let bytes = self.input.range(start, length)?;
+        element.tensor(bytes, false, shape).map_err(|fault| self.fail(slot, fault))
     }
 }
 

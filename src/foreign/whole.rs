@@ -1,5 +1,7 @@
 //! What does a recording of a whole model hold: which tensor is what which part of it gave?
 
+use std::collections::{HashMap, HashSet};
+
 use candle_core::DType;
 
 use file::{Bundle, Info};
@@ -163,14 +165,15 @@ pub fn nodes(bundle: &Bundle) -> Vec<Node> {
         all.sort_by_key(|node| (stage(node), node.layer, node.rank, !node.is_input));
         return all;
     }
-    let names: Vec<String> = all.iter().map(|node| node.name.clone()).collect();
+    let places: HashMap<String, usize> =
+        all.iter().enumerate().map(|(at, node)| (node.name.clone(), at)).collect();
     for node in &mut all {
         let call = infos.get(node.at).and_then(|info| info.formula.as_deref()).and_then(call);
         let (_, arguments) = call.unwrap_or(("", ""));
         for argument in arguments.split(", ") {
             match argument.split_once('=') {
                 Some(("eps", eps)) => node.eps = eps.parse().ok(),
-                _ => node.reads.extend(names.iter().position(|name| name == argument)),
+                _ => node.reads.extend(places.get(argument)),
             }
         }
     }
@@ -280,11 +283,12 @@ fn part_of(inner: &str, class: &str, layer: Option<usize>) -> (Part, u32) {
 /// stands at the same place, by layer, part and order, and has rows of the same width.
 #[must_use]
 pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
-    let by_name = |node: &Node| right.iter().position(|other| other.name == node.name);
-    let mut found: Vec<Option<usize>> = left.iter().map(by_name).collect();
-    let is_open = |other: &Node| !left.iter().any(|node| node.name == other.name);
-    let mut open: Vec<usize> =
-        (0..right.len()).filter(|at| right.get(*at).is_some_and(is_open)).collect();
+    let places: HashMap<&str, usize> =
+        right.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+    let mut found: Vec<Option<usize>> =
+        left.iter().map(|node| places.get(node.name.as_str()).copied()).collect();
+    let taken: HashSet<usize> = found.iter().copied().flatten().collect();
+    let mut open: Vec<usize> = (0..right.len()).filter(|at| !taken.contains(at)).collect();
     let is_behind = |nodes: &[Node], at: usize| {
         nodes.iter().take(at).any(|node| node.layer.is_some())
             && nodes.get(at).is_some_and(|node| node.layer.is_none())

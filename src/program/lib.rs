@@ -53,7 +53,7 @@ pub use graph::{Given, Program, Step, Trace};
 pub use kind::Kind;
 pub use misread::Misread;
 pub use name::{Forward, Name, Projection};
-pub use op::{Op, Total};
+pub use op::{Op, Total, added_up};
 pub use operation::{Facts, Operation};
 pub use ops::*;
 pub use pairs::{CHUNK, chunk, first_number, of_pairs};

@@ -201,13 +201,17 @@ impl Total {
         inputs: &[&Tensor],
         value: impl Fn(&Op, &[&Tensor]) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let mut sum: Option<Tensor> = None;
-        for (op, own) in self.shares(inputs) {
-            let next = value(op, own)?;
-            sum = Some(sum.map_or(Ok(next.clone()), |sum| sum.add(&next))?);
-        }
-        sum.ok_or_else(|| Misread.into())
+        added_up(self.shares(inputs).map(|(op, own)| value(op, own)))
     }
+}
+
+/// The sum of tensors of one shape, added one after the other.
+///
+/// # Errors
+/// If one cannot be made, they do not fit, or there is none.
+pub fn added_up(mut terms: impl Iterator<Item = Result<Tensor>>) -> Result<Tensor> {
+    let first = terms.next().ok_or(Misread)??;
+    terms.try_fold(first, |sum, term| Ok(sum.add(&term?)?))
 }
 
 impl Operation for Total {

@@ -61,8 +61,27 @@ fn facts(found: &ByLayer) -> Vec<String> {
 }
 
 /// A stretch of parts: a layer, or what stands before or behind the layers.
-pub fn stretches(lines: &[Line]) -> impl Iterator<Item = &[Line]> {
-    lines.chunk_by(|left, right| left.layer == right.layer)
+pub struct Stretch<'a> {
+    /// The number of the layer, or where the stretch stands.
+    pub name: String,
+    pub lines: &'a [Line],
+    /// Whether the first wrong part is among them.
+    pub is_first: bool,
+}
+
+/// The stretches of a model, in order of execution.
+pub fn stretches(found: &ByLayer) -> impl Iterator<Item = Stretch<'_>> {
+    let first = found.first.and_then(|at| found.lines.get(at));
+    let stretches = found.lines.chunk_by(|left, right| left.layer == right.layer);
+    stretches.enumerate().map(move |(at, lines)| Stretch {
+        name: match lines.first().and_then(|line| line.layer) {
+            Some(layer) => layer.to_string(),
+            None if at == 0 => tr!("before").to_owned(),
+            None => tr!("behind").to_owned(),
+        },
+        lines,
+        is_first: first.is_some_and(|first| lines.contains(first)),
+    })
 }
 
 fn table(found: &ByLayer) -> Table {
@@ -74,18 +93,8 @@ fn table(found: &ByLayer) -> Table {
         tr!("most by"),
         tr!("known by"),
     ];
-    let first = found.first.and_then(|at| found.lines.get(at));
-    let mut is_before = true;
-    let row = |lines: &[Line]| {
+    let row = |Stretch { name, lines, is_first }: Stretch| {
         let seen: Vec<&Line> = lines.iter().filter(|line| line.error.is_some()).collect();
-        let layer = lines.first().and_then(|line| line.layer);
-        let is_first = first.is_some_and(|first| lines.contains(first));
-        let name = match layer {
-            Some(layer) => layer.to_string(),
-            None if is_before => tr!("before").to_owned(),
-            None => tr!("behind").to_owned(),
-        };
-        is_before = false;
         let tone = if is_first { Tone::Bad } else { Tone::Plain };
         let mut row = vec![Text::toned(name, tone)];
         let number = |number: Option<f64>| Text::number(number.map_or(String::new(), magnitude));
@@ -110,7 +119,7 @@ fn table(found: &ByLayer) -> Table {
         }
         row
     };
-    let rows = stretches(&found.lines).map(row).collect();
+    let rows = stretches(found).map(row).collect();
     Table {
         header: header.map(str::to_owned).to_vec(),
         rows,

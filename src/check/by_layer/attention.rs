@@ -10,13 +10,12 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::join::Joined;
 use super::measure::{apart, tolerance_of};
-use super::part::wide;
 use super::sides::Sides;
 use base::error::{Result, shown};
 use config::{Positions, Settings};
 use file::{Bundle, Entry, Record, open_place};
 use foreign::NameMap;
-use program::{Name, Role};
+use program::{Name, Role, wide};
 
 /// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
 /// reference has no record of it that states its run.
@@ -32,7 +31,8 @@ pub fn checked(
     let by_itself = || {
         // A core says itself what it was given.
         let [path] = own.as_slice() else { return Ok(None) };
-        Ok(Some((Some(alone(path, tolerances)?), Vec::new())))
+        let report = check(path, &Settings::default(), &NameMap::default(), tolerances)?;
+        Ok(Some((Some(report), Vec::new())))
     };
     let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
@@ -108,11 +108,6 @@ fn with_positions_anew(sides: &Sides, settings: &Settings, entries: &[Entry]) ->
     })
 }
 
-/// What a record says of itself.
-fn alone(path: &Path, tolerances: &Tolerances) -> Result<Report> {
-    check(path, &Settings::default(), &NameMap::default(), tolerances)
-}
-
 /// The steps of a record that are given, of those that are asked for.
 fn given(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
     steps(file, |name| name.is_given() && is_asked(name))
@@ -126,12 +121,7 @@ fn computed(file: &Bundle) -> Result<Vec<Entry>> {
 fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
     let infos = file.infos().iter().enumerate();
     let asked = infos.filter(|(_, info)| Name::in_files(&info.name).is_some_and(&is_asked));
-    asked
-        .map(|(at, info)| {
-            let flat = file.some_of(at, 0, info.shape.iter().product())?;
-            Ok(info.clone().with(flat.reshape(info.shape.as_slice())?))
-        })
-        .collect()
+    asked.map(|(at, info)| Ok(info.clone().with(file.tensor_at(at)?))).collect()
 }
 
 /// The steps that a port computed. Queries and keys that a function of attention got are those behind all that the reference

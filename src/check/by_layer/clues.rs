@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::measure::apart;
-use super::part::wide;
 use base::error::Result;
+use program::wide;
 
 /// What the port's rows are of the reference's rows, both (1, rows, width), where one rule gives all of them: a factor, one
 /// for each row, a vector that is added to each, rows of other tokens, or dropout.

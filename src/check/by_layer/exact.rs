@@ -12,13 +12,13 @@ use super::super::report::Report;
 use super::super::step_report::StepReport;
 use super::super::tolerance::Tolerances;
 use super::measure::{Measure, apart, tolerance_of};
-use super::part::{Parameters, Reading, read, wide};
+use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
 use super::sums::{scaled, terms};
 use base::error::Result;
 use config::Settings;
 use foreign::{ModelPart, Node};
-use program::{Name, Trace};
+use program::{Name, Trace, added_up, wide};
 use run::{Run, Sources};
 
 /// So many rows tell what a part does.
@@ -140,13 +140,10 @@ impl<'a> Exact<'a> {
         }
         let rows = self.sides.some_rows(at, found.row, MANY);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
-        let mut sum: Option<Tensor> = None;
-        for read in reads {
-            let Some([_, own]) = self.picked(at, *read, &rows)? else { return Ok(None) };
-            sum = Some(sum.map_or(Ok(own.clone()), |sum| sum.add(&own))?);
-        }
-        let Some(sum) = sum else { return Ok(None) };
-        let error = apart(&sum, &recorded)?;
+        let of_port = |read: &usize| Ok(self.picked(at, *read, &rows)?.map(|[_, own]| own));
+        let terms: Option<Vec<Tensor>> = reads.iter().map(of_port).collect::<Result<_>>()?;
+        let Some(terms) = terms else { return Ok(None) };
+        let error = apart(&added_up(terms.into_iter().map(Ok))?, &recorded)?;
         Ok(Some(Own { error, agrees: error <= found.tolerance }))
     }
 

@@ -8,15 +8,17 @@ use super::clues::{clue, same_as};
 use super::exact::Exact;
 use super::found::{Line, Named};
 use super::measure::{Measure, tolerance_of};
-use super::part::{Parameters, wide};
+use super::part::Parameters;
 use super::sides::Sides;
 use super::slips::slip;
 use base::error::{Result, shown};
-use file::Info;
 use foreign::{ModelPart, Node};
+use program::wide;
 
 /// So many rows tell what ranks did.
 const ROWS: usize = 32;
+/// So many are looked at for what one rule gives.
+const MANY: usize = 256;
 
 /// What can be said of a wrong part: `check`'s verdict on attention, or that on a plain part as a program.
 pub fn named(
@@ -46,9 +48,6 @@ pub fn named(
     let told = told.unwrap_or(Named { what, facts: Vec::new(), report: None });
     Ok(Some(Named { facts: vec![fact], ..told }))
 }
-
-/// So many rows are looked at.
-const MANY: usize = 256;
 
 fn explained(
     sides: &Sides,
@@ -109,11 +108,7 @@ fn of_another(sides: &Sides, path: &str, own: &Parameters) -> Result<Option<Stri
                 .and_then(|other| other.strip_suffix(['.', '/']));
             other.is_some_and(|other| other != path) && info.shape == tensor.dims()
         });
-        let read = |(at, info): (usize, &'_ Info)| {
-            let flat = file.some_of(at, 0, info.shape.iter().product());
-            flat.and_then(|flat| Ok(flat.reshape(info.shape.as_slice())?))
-        };
-        let others = alike.map(|(at, info)| (info.name.as_str(), read((at, info))));
+        let others = alike.map(|(at, info)| (info.name.as_str(), file.tensor_at(at)));
         if let Some(found) = same_as(&tensor, others, tolerance_of(&tensor)?)? {
             return Ok(found
                 .strip_suffix(name.as_str())

@@ -6,9 +6,9 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
-use super::part::wide;
 use base::error::Result;
 use file::{Bundle, Info, Join, Piece};
+use program::wide;
 
 /// So many numbers of each piece tell which one it is.
 const SAMPLE: usize = 4096;

@@ -7,7 +7,7 @@ use super::super::cells::{difference, over_rows};
 use super::super::tolerance::Tolerance;
 use base::error::Result;
 use file::Bundle;
-use program::{CHUNK, Misread, Numbers, Precision};
+use program::{CHUNK, Misread, Numbers, Precision, wide};
 
 /// A tensor of an opened file, with rows of so many numbers.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Source<'_> {
     pub fn picked(&self, rows: &[usize]) -> Result<Tensor> {
         let rows = rows.iter().map(|row| self.rows(*row, 1)).collect::<Result<Vec<_>>>()?;
         let joined = Tensor::cat(&rows, 1)?;
-        Ok(if joined.dtype() == DType::F64 { joined } else { joined.to_dtype(DType::F32)? })
+        wide(&joined)
     }
 }
 

@@ -222,8 +222,10 @@ impl Judge<'_> {
         let is_told = are_equal || usual.is_some() || inherited <= tolerance;
         let is_off = is_told && found.error > allowed;
         // Rounding may choose other experts in some rows, and in few of them.
-        let is_open =
-            is_off && inherited > 0.0 && found.usual <= allowed && self.chooses(&line.path);
+        let is_open = is_off
+            && inherited > 0.0
+            && found.usual <= allowed
+            && self.sides.left.chooses(&line.path);
         let line = Line { is_wrong: is_off && !is_open, is_open, ..line };
         if are_equal {
             return Ok(Line { own: Some(found.error), ..line });
@@ -253,10 +255,5 @@ impl Judge<'_> {
             let end = self.measured.get(*end).copied().flatten();
             end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
         })
-    }
-
-    /// Whether a part of the reference chooses experts.
-    fn chooses(&self, path: &str) -> bool {
-        self.sides.left.chooses(path)
     }
 }

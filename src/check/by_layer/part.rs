@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::measure::apart;
 use base::error::Result;
@@ -35,13 +35,12 @@ pub struct Taken {
 impl Taken {
     /// The parameter among those of a part.
     pub fn of(&self, parameters: &Parameters) -> Result<Option<Tensor>> {
-        let Some((_, own)) = parameters.iter().find(|(name, _)| *name == self.name) else {
-            return Ok(None);
-        };
+        let Some(own) = named(parameters, &self.name) else { return Ok(None) };
         let own = if self.is_transposed { own.t()?.contiguous()? } else { own.clone() };
-        self.rows.map_or(Ok(Some(own.clone())), |(first, count)| {
-            Ok(Some(own.narrow(0, first, count)?.contiguous()?))
-        })
+        Ok(Some(match self.rows {
+            Some((first, count)) => own.narrow(0, first, count)?.contiguous()?,
+            None => own,
+        }))
     }
 }
 
@@ -129,6 +128,10 @@ fn readings(
     Ok(all)
 }
 
+fn named<'a>(parameters: &'a Parameters, name: &str) -> Option<&'a Tensor> {
+    parameters.iter().find(|(own, _)| own == name).map(|(_, own)| own)
+}
+
 fn of_rank(parameters: &Parameters, rank: usize) -> impl Iterator<Item = &str> {
     parameters.iter().filter(move |(_, own)| own.rank() == rank).map(|(name, _)| name.as_str())
 }
@@ -150,10 +153,14 @@ impl Shape<'_> {
         (program, x)
     }
 
+    /// Whether there is a vector of that name, so long.
+    fn has(&self, name: &str, length: usize) -> bool {
+        named(self.parameters, name).is_some_and(|own| own.dims() == [length])
+    }
+
     /// (out, in) of a matrix.
     fn size(&self, taken: &Taken) -> Option<[usize; 2]> {
-        let (_, own) = self.parameters.iter().find(|(name, _)| *name == taken.name)?;
-        let &[rows, columns] = own.dims() else { return None };
+        let &[rows, columns] = named(self.parameters, &taken.name)?.dims() else { return None };
         let [rows, columns] = if taken.is_transposed { [columns, rows] } else { [rows, columns] };
         match taken.rows {
             Some((first, count)) if first + count > rows || count == 0 => None,
@@ -163,11 +170,11 @@ impl Shape<'_> {
     }
 
     fn norms(&self, eps: Option<f64>) -> Result<Vec<Reading>> {
-        let fits = |name: &&str| {
-            let own = self.parameters.iter().find(|(own, _)| own == name);
-            own.is_some_and(|(_, own)| own.dims() == [self.features])
-        };
-        let own: Vec<&str> = of_rank(self.parameters, 1).filter(fits).collect();
+        if self.features != self.wide {
+            return Ok(Vec::new());
+        }
+        let own: Vec<&str> =
+            of_rank(self.parameters, 1).filter(|name| self.has(name, self.features)).collect();
         let is_bias = |name: &&&str| name.contains("bias") || name.contains("beta");
         let weight = own.iter().find(|name| !is_bias(name));
         let bias = own.iter().find(is_bias).filter(|_| weight.is_some());
@@ -176,7 +183,7 @@ impl Shape<'_> {
         let mut all = Vec::new();
         for eps in eps {
             for (is_centred, offset) in [(false, 0.0), (true, 0.0), (false, 1.0), (true, 1.0)] {
-                if self.features != self.wide || offset != 0.0 && weight.is_none() {
+                if offset != 0.0 && weight.is_none() {
                     continue;
                 }
                 let norm = Norm { is_centred, offset, ..Norm::rms(eps) };
@@ -278,13 +285,7 @@ impl Builder<'_> {
         let path = own.name.strip_suffix("weight").or(own.name.strip_suffix("kernel"));
         let beside = path.map(|path| format!("{path}bias"));
         let whole = own.rows.map_or(out, |(_, count)| count * 2);
-        let has = |name: &String| {
-            self.shape
-                .parameters
-                .iter()
-                .any(|(own, tensor)| own == name && tensor.dims() == [whole])
-        };
-        if let Some(name) = beside.filter(has) {
+        if let Some(name) = beside.filter(|name| self.shape.has(name, whole)) {
             inputs.push(self.program.given(bias, Axes::new([(Axis::Model, out)])));
             self.taken.push((bias, Taken { name, is_transposed: false, ..own.clone() }));
         }
@@ -299,9 +300,4 @@ impl Builder<'_> {
 
 fn as_it_is(name: &str) -> Taken {
     Taken { name: name.to_owned(), rows: None, is_transposed: false }
-}
-
-/// A parameter in f32, or in f64 if it is that.
-pub fn wide(tensor: &Tensor) -> Result<Tensor> {
-    Ok(if tensor.dtype() == DType::F64 { tensor.clone() } else { tensor.to_dtype(DType::F32)? })
 }

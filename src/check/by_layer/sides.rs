@@ -88,8 +88,7 @@ fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
         if let Some(own) =
             own.filter(|own| is_parameter && !["in", "out", "input", "output"].contains(own))
         {
-            let flat: Tensor = file.some_of(at, 0, info.shape.iter().product())?;
-            all.push((own.to_owned(), flat.reshape(info.shape.as_slice())?));
+            all.push((own.to_owned(), file.tensor_at(at)?));
         }
     }
     Ok(all)
@@ -215,7 +214,7 @@ impl Sides {
     /// Opens both sides. Where one is of several ranks, these are joined as the other one has it.
     pub fn open(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<Self> {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
-        let (left_side, right_side) =
+        let (mut left_side, right_side) =
             (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =
@@ -231,7 +230,6 @@ impl Sides {
                 "name tensors by their modules, as in model.layers.0.mlp.out",
             ));
         }
-        let mut left_side = left_side;
         let beside = with_other_inputs(&mut left_side, &right_side, beside);
         let alignment = align(&left_side.ranks.passes, &right_side.ranks.passes)?;
         Ok(Self { left: left_side, right: right_side, beside, alignment })

@@ -7,7 +7,7 @@ use super::sides::Sides;
 use base::error::{Result, shown};
 use file::{open_place, open_ranks};
 use foreign::{Node, is_record};
-use program::Name;
+use program::{Name, added_up};
 
 /// What ranks did wrong with a part, where that gives its numbers: partial sums that are added twice or not at all, a bias that
 /// each rank adds, or pieces in another order.
@@ -106,7 +106,7 @@ fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Resu
     };
     for rank in 0..ranks.len() {
         let Some(given) = own(rank, at)? else { return Ok(None) };
-        let mut sum: Option<Tensor> = None;
+        let mut parts = Vec::new();
         for term in terms {
             let (Some(one), Some(first)) = (own(rank, *term)?, own(0, *term)?) else {
                 return Ok(None);
@@ -114,10 +114,9 @@ fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Resu
             if apart(&first, &one)? > tolerance_of(&one)? {
                 partial = sides.nodes().get(*term).map(|node| node.name.clone());
             }
-            sum = Some(sum.map_or(Ok(one.clone()), |sum| sum.add(&one))?);
+            parts.push(Ok(one));
         }
-        let Some(sum) = sum else { return Ok(None) };
-        if apart(&sum, &given)? > tolerance_of(&given)? * 4.0 {
+        if apart(&added_up(parts.into_iter())?, &given)? > tolerance_of(&given)? * 4.0 {
             return Ok(None);
         }
     }

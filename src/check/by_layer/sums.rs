@@ -4,6 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::measure::apart;
 use base::error::Result;
+use program::added_up;
 
 /// The tensors whose sum one is, up to three of them: the fewest, and of as many the nearest. Nothing where none comes within
 /// the tolerance.
@@ -14,11 +15,7 @@ pub fn terms(sum: &Tensor, earlier: &[(usize, Tensor)], tolerance: f64) -> Resul
         let mut best: (f64, Vec<usize>) = (tolerance, Vec::new());
         for chosen in choices(fitting.len(), count) {
             let parts = chosen.iter().filter_map(|at| fitting.get(*at));
-            let mut total: Option<Tensor> = None;
-            for (_, part) in parts.clone() {
-                total = Some(total.map_or(Ok(part.clone()), |total| total.add(part))?);
-            }
-            let Some(total) = total else { continue };
+            let total = added_up(parts.clone().map(|(_, part)| Ok(part.clone())))?;
             let own = apart(sum, &total)?;
             if own < best.0 {
                 best = (own, parts.map(|(at, _)| *at).collect());

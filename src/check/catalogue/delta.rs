@@ -14,12 +14,12 @@ const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
 const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
 
 macro_rules! way {
-    ($slip:ident, $summary:literal, $wrong:literal, $right:expr) => {
+    ($slip:ident $(($size:literal))?, $summary:literal, $wrong:literal, $right:expr) => {
         Way {
             summary: $summary,
             wrong: $wrong,
             right: $right,
-            edits: |run| in_chunks(run, ChunkSlip::$slip),
+            edits: |run| in_chunks(run, ChunkSlip::$slip $(($size))?),
         }
     };
 }
@@ -73,19 +73,19 @@ pub const ALL: &[Mistake] = &[
                 "v_new = solve_triangular(I + A, v_beta)"
             ),
             way!(
-                Blocks8,
+                Blocks(8),
                 "the inverse of the keys' matrix is that of its blocks of 8 tokens: those beside the diagonal are left out",
                 "T = block_diag(*(inverse(I + A[i : i + 8, i : i + 8]) for i in range(0, C, 8)))",
                 INVERSE
             ),
             way!(
-                Blocks16,
+                Blocks(16),
                 "the inverse of the keys' matrix is that of its blocks of 16 tokens: those beside the diagonal are left out",
                 "T = block_diag(*(inverse(I + A[i : i + 16, i : i + 16]) for i in range(0, C, 16)))",
                 INVERSE
             ),
             way!(
-                Blocks32,
+                Blocks(32),
                 "the inverse of the keys' matrix is that of its blocks of 32 tokens: those beside the diagonal are left out",
                 "T = block_diag(*(inverse(I + A[i : i + 32, i : i + 32]) for i in range(0, C, 32)))",
                 INVERSE

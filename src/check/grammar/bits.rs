@@ -157,7 +157,8 @@ impl Grammar<'_> {
         };
         let keys = step.axes.shape()[axis];
         let mut known = HashSet::new();
-        for parts in self.possible_parts() {
+        let all_parts = self.possible_parts();
+        for parts in &all_parts {
             let size = parts.keys.first().and_then(|spans| spans.first());
             let size = size.map_or(0, |(from, to)| to - from);
             let within = |of: &dyn Fn(usize, usize) -> usize| {
@@ -179,11 +180,8 @@ impl Grammar<'_> {
                         "each slot of a page reads the scale of the slot before, and the first its own"
                     ),
                 ),
-                (
-                    taken_from(&parts, -1, keys),
-                    tr!("each page reads the scales of the page before"),
-                ),
-                (taken_from(&parts, 1, keys), tr!("each page reads the scales of the next page")),
+                (taken_from(parts, -1, keys), tr!("each page reads the scales of the page before")),
+                (taken_from(parts, 1, keys), tr!("each page reads the scales of the next page")),
             ];
             for (places, told) in all {
                 let Some(places) = places.filter(|places| known.insert(places.clone())) else {
@@ -195,8 +193,8 @@ impl Grammar<'_> {
             }
         }
         let mut firsts = vec![0; keys];
-        let parts = self.possible_parts();
-        for (first, _) in parts.first().and_then(|parts| parts.keys.first()).into_iter().flatten() {
+        let of_first = all_parts.first().and_then(|parts| parts.keys.first());
+        for (first, _) in of_first.into_iter().flatten() {
             firsts.iter_mut().skip(*first).for_each(|own| *own = *first);
         }
         let places =

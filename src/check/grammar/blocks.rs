@@ -9,7 +9,7 @@ use crate::candidate::{Edits, cost};
 use base::lang;
 use program::{
     Along, Axis, Block, Change, Edit, Heads, Kind, Linear, Name, Op, PartStage, Parted, Parts,
-    Rearrange, Slip, Step,
+    Rearrange, Slip, Step, spans,
 };
 
 /// Beyond so many tiles no kernel has so small ones.
@@ -54,11 +54,7 @@ impl Grammar<'_> {
         let lengths = self.documents().and_then(|own| own.keys.first().cloned());
         let lengths = lengths.unwrap_or_else(|| vec![keys]);
         let longest = lengths.iter().max().copied().unwrap_or_default();
-        let ends = lengths.iter().scan(0, |end, length| {
-            *end += length;
-            Some((*end - length, *end))
-        });
-        let sequences: Vec<(usize, usize)> = ends.collect();
+        let sequences = spans(&lengths);
         let blocks = BLOCKS
             .into_iter()
             .filter(|block| (2..longest).contains(block) && longest.div_ceil(*block) <= MOST_TILES);

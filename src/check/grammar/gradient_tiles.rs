@@ -4,9 +4,7 @@ use super::kernels::{BLOCKS, summed};
 use super::tiles::sizes;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{
-    Along, Block, Change, Gradient, Kind, Linear, Name, Op, Product, Scaling, Slip, Step,
-};
+use program::{Along, Block, Change, Gradient, Kind, Linear, Name, Op, Product, Slip, Step};
 
 impl Grammar<'_> {
     /// The sum of a tile of keys that goes on into the next.
@@ -90,14 +88,9 @@ impl Grammar<'_> {
 
     /// The scale, in every round of a loop over tiles.
     pub(super) fn scaled_each_round(&mut self, step: &Step) {
-        let of_raw = self.right.step(Name::ScoresRaw.gradient());
-        #[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
-        let factor = match of_raw.map(|step| &step.op) {
-            Some(Op::Scaling(Scaling::By { factor })) => *factor,
-            Some(Op::Scaling(Scaling::Root { head_dim })) => (*head_dim as f64).sqrt().recip(),
-            _ => return,
-        };
-        if self.read(step).first() != Some(&Name::ScoresRaw.gradient()) {
+        let of_raw = Name::ScoresRaw.gradient();
+        let Some(factor) = self.scale_at(of_raw) else { return };
+        if self.read(step).first() != Some(&of_raw) {
             return;
         }
         for (input, axis, size) in summed(self.right, step) {

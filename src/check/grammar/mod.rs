@@ -15,7 +15,9 @@ mod gradients;
 mod inputs;
 pub mod kernels;
 mod masks;
+mod merges;
 pub mod numbers;
+mod page_tables;
 pub mod pages;
 mod parts;
 mod pointers;
@@ -119,6 +121,14 @@ impl Grammar<'_> {
     /// The documents that one row packs, if the run has such.
     fn documents(&self) -> Option<&Documents> {
         documents(self.right)
+    }
+
+    /// What a step multiplies all numbers by, if it does.
+    fn scale_at(&self, step: Name) -> Option<f64> {
+        match &self.right.step(step)?.op {
+            Op::Scaling(scaling) => scaling.factor(),
+            _ => None,
+        }
     }
 
     /// The names of what a step reads.

@@ -6,7 +6,9 @@ use super::Grammar;
 use super::cells::Cells;
 use super::tiles::sizes;
 use crate::candidate::{Edits, cost};
-use program::{Along, ByPosition, Change, Documents, Edit, Hides, Kind, Masking, Name, Op, Slip};
+use program::{
+    Along, ByPosition, Change, Documents, Edit, Hides, Kind, Masking, Name, Op, Slip, spans,
+};
 
 /// A query and a key of one sequence: their places in it, and how many of each it has.
 #[derive(Clone, Copy)]
@@ -261,19 +263,15 @@ impl Grammar<'_> {
 
 /// Where else the sequences of a row may be taken to begin, and that in words.
 fn other_starts(lengths: &[usize], others: &[usize], other: &str) -> Vec<(String, Vec<usize>)> {
-    let sums = |lengths: &[usize]| -> Vec<usize> {
-        let ends = lengths.iter().scan(0, |end, length| {
-            *end += length;
-            Some(*end)
-        });
-        std::iter::once(0).chain(ends).take(lengths.len()).collect()
+    let starts = |lengths: &[usize]| -> Vec<usize> {
+        spans(lengths).into_iter().map(|(start, _)| start).collect()
     };
-    let (own, count) = (sums(lengths), lengths.len());
+    let (own, count) = (starts(lengths), lengths.len());
     let tokens: usize = lengths.iter().sum();
     let longest = lengths.iter().max().copied().unwrap_or_default();
     let moved = |from: &dyn Fn(usize) -> usize| (0..count).map(|at| own[from(at)]).collect();
     let all: [(String, Vec<usize>); 5] = [
-        (tr!("from its start in {other} on", other), sums(others)),
+        (tr!("from its start in {other} on", other), starts(others)),
         (tr!("from the first token of the row on").to_owned(), vec![0; count]),
         (
             tr!("from a multiple of the longest sequence ({longest}) on", longest),

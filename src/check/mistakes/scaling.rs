@@ -14,9 +14,7 @@ pub fn knobs(own: &Scaling) -> Vec<Knob> {
     };
     match own {
         Scaling::Norm(norm) => norm::knobs(norm),
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
-        Scaling::Root { head_dim } => scale((*head_dim as f64).sqrt().recip()),
-        Scaling::By { factor } => scale(*factor),
+        Scaling::Root { .. } | Scaling::By { .. } => own.factor().map(scale).unwrap_or_default(),
         Scaling::SoftCap { cap } => {
             let common = [1.0, 5.0, 10.0, 20.0, 30.0, 50.0, 100.0];
             vec![Knob::new(own, ("softcap", *cap), Range::Positive, &common, |own, cap| {

@@ -224,12 +224,8 @@ pub enum ChunkSlip {
     FirstOrder,
     /// (1 − A)⁻¹ in place of (1 + A)⁻¹.
     OtherSign,
-    /// Of the inverse within chunks, blocks of 8 tokens alone.
-    Blocks8,
-    /// Of 16.
-    Blocks16,
-    /// Of 32.
-    Blocks32,
+    /// Of the inverse within chunks, blocks of so many tokens alone.
+    Blocks(usize),
 }
 
 impl Delta {
@@ -282,9 +278,7 @@ impl Delta {
             | Slip::DeltaWithin
             | Slip::FirstOrder
             | Slip::OtherSign
-            | Slip::Blocks8
-            | Slip::Blocks16
-            | Slip::Blocks32
+            | Slip::Blocks(_)
             | Slip::Diagonal => is_write,
             Slip::InterUndecayed | Slip::IntraUndecayed => is_read && self.is_gated,
             Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
@@ -308,16 +302,6 @@ impl ChunkSlip {
         )
     }
 
-    /// How many tokens of a chunk subtract from each other, if not all.
-    pub(super) fn block(self) -> Option<usize> {
-        match self {
-            Self::Blocks8 => Some(8),
-            Self::Blocks16 => Some(16),
-            Self::Blocks32 => Some(32),
-            _ => None,
-        }
-    }
-
     /// Whether it shows in a single chunk, too.
     pub fn is_within(self) -> bool {
         matches!(
@@ -330,9 +314,7 @@ impl ChunkSlip {
                 | Self::StateAfter
                 | Self::FirstOrder
                 | Self::OtherSign
-                | Self::Blocks8
-                | Self::Blocks16
-                | Self::Blocks32
+                | Self::Blocks(_)
                 | Self::Diagonal
                 | Self::NothingDecays
         )

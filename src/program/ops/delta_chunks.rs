@@ -81,7 +81,7 @@ impl<T: WithDType> Walk<'_, T> {
                     _ => self.value_of(token).to_vec(),
                 };
                 write(&mut own.decayed, key, &written);
-                if slip.and_then(ChunkSlip::block).is_some() {
+                if let Some(ChunkSlip::Blocks(_)) = slip {
                     write(&mut own.cut, key, &written);
                 }
                 if is_plain {
@@ -133,11 +133,12 @@ impl<T: WithDType> Walk<'_, T> {
     /// What a chunk has written before its token at a place, decayed.
     fn decay_own(&self, own: &mut Own<T>, place: usize, token: usize, slip: Option<ChunkSlip>) {
         self.decay(&mut own.decayed, token);
-        let block = slip.and_then(ChunkSlip::block);
-        if block.is_some_and(|block| place.is_multiple_of(block)) {
+        if let Some(ChunkSlip::Blocks(block)) = slip
+            && place.is_multiple_of(block)
+        {
             own.cut.fill(T::zero());
         }
-        if slip == Some(ChunkSlip::FirstOrder) || block.is_some() {
+        if let Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)) = slip {
             self.decay(&mut own.cut, token);
         }
     }
@@ -162,12 +163,7 @@ impl<T: WithDType> Walk<'_, T> {
         };
         let of_own = match slip {
             Some(ChunkSlip::IntraDeltaUndecayed) => read(key, &own.plain, columns),
-            Some(
-                ChunkSlip::FirstOrder
-                | ChunkSlip::Blocks8
-                | ChunkSlip::Blocks16
-                | ChunkSlip::Blocks32,
-            ) => read(key, &own.cut, columns),
+            Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)) => read(key, &own.cut, columns),
             Some(ChunkSlip::OtherSign) => read(key, &own.decayed, columns)
                 .into_iter()
                 .map(|number| T::zero() - number)

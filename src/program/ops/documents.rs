@@ -17,6 +17,18 @@ pub struct Documents {
     pub rows: QueryRows,
 }
 
+/// Where stretches of these lengths, one behind the other, start and end.
+#[must_use]
+pub fn spans(lengths: &[usize]) -> Vec<(usize, usize)> {
+    let mut start = 0_usize;
+    let span = |length: &usize| {
+        let from = start;
+        start = from.saturating_add(*length);
+        (from, start)
+    };
+    lengths.iter().map(span).collect()
+}
+
 /// The document that a token stands in.
 fn document(lengths: &[usize], at: usize) -> Option<usize> {
     let mut end = 0_usize;

@@ -24,6 +24,14 @@ table! {
     }
 }
 
+/// A tensor in f32, or in f64 if it is that.
+///
+/// # Errors
+/// If candle fails.
+pub fn wide(tensor: &Tensor) -> Result<Tensor> {
+    Ok(if tensor.dtype() == DType::F64 { tensor.clone() } else { tensor.to_dtype(DType::F32)? })
+}
+
 impl Precision {
     /// The name.
     pub fn name(self) -> &'static str {

@@ -60,6 +60,18 @@ pub enum Scaling {
     Dequantize(Dequantize),
 }
 
+impl Scaling {
+    /// What each number is multiplied by, if all are by the same.
+    #[must_use]
+    pub fn factor(&self) -> Option<f64> {
+        match self {
+            Self::Root { head_dim } => Some(root(*head_dim).recip()),
+            Self::By { factor } => Some(*factor),
+            _ => None,
+        }
+    }
+}
+
 impl Operation for Scaling {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };

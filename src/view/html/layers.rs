@@ -1,12 +1,12 @@
 //! The comparison of two recordings of a whole model as a page: a picture of the layers, and what was found.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 
 use super::comparison::told;
-use super::layout::STYLE;
+use super::layout::head;
 use super::spelled;
 use super::texts::made_by;
-use crate::by_layer::{by_layer_page, name_of, stretches};
+use crate::by_layer::{Stretch, by_layer_page, name_of, stretches};
 use crate::number::magnitude;
 use crate::page::Spell;
 use crate::report::{Sides, Tables};
@@ -33,32 +33,16 @@ const LEAST: f64 = -8.0;
 pub fn by_layer_html(found: &ByLayer, sides: Sides, spell: Spell) -> String {
     let lines = spelled(told(by_layer_page(found, sides, Tables::Hidden)), spell);
     let title = format!("{} · {}", shown(&found.left), shown(&found.right));
-    let first = found.first.and_then(|at| found.lines.get(at));
-    let mut is_before = true;
-    let layers = stretches(&found.lines).map(|lines| {
-        let name = layer_name(lines, &mut is_before);
-        layer(&name, lines, first.is_some_and(|first| lines.contains(first)))
-    });
-    let layers: Vec<Markup> = layers.collect();
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
     let page = html! {
         (DOCTYPE)
         html lang=(Language::spoken().tag()) {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                link rel="icon" href="data:,";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(LAYERS)) }
-            }
+            (head(&title, "", LAYERS))
             body {
                 header { h1 { (title) } }
                 main {
                     pre class="report" { (lines.join("\n")) }
                     h2 { (tr!("Layers: what each part adds to the error by itself")) }
-                    @for layer in &layers { (layer) }
+                    @for stretch in stretches(found) { (layer(&stretch)) }
                 }
                 footer { p { (made_by(env!("CARGO_PKG_VERSION"))) } }
             }
@@ -67,25 +51,13 @@ pub fn by_layer_html(found: &ByLayer, sides: Sides, spell: Spell) -> String {
     page.into_string()
 }
 
-/// What a stretch of parts is called: the number of its layer, or where it stands.
-fn layer_name(lines: &[Line], is_before: &mut bool) -> String {
-    let layer = lines.first().and_then(|line| line.layer);
-    let name = match layer {
-        Some(layer) => layer.to_string(),
-        None if *is_before => tr!("before").to_owned(),
-        None => tr!("behind").to_owned(),
-    };
-    *is_before = false;
-    name
-}
-
-fn layer(name: &str, lines: &[Line], is_first: bool) -> Markup {
+fn layer(Stretch { name, lines, is_first }: &Stretch) -> Markup {
     let number = |number: Option<f64>| number.map_or(String::new(), magnitude);
     html! {
-        details class="layer" open[is_first] {
+        details class="layer" open[*is_first] {
             summary {
                 b { (name) }
-                @for line in lines {
+                @for line in *lines {
                     span.cell.wrong[line.is_wrong] style={ "--own-size:" (height(line)) "%" }
                         title={ (shown(&line.name)) ": " (number(line.own)) } {}
                 }
@@ -96,7 +68,7 @@ fn layer(name: &str, lines: &[Line], is_first: bool) -> Markup {
                     th scope="col" { (tr!("adds by itself")) } th scope="col" { (tr!("error behind it")) }
                     th scope="col" { (tr!("known by")) }
                 } }
-                tbody { @for line in lines { tr {
+                tbody { @for line in *lines { tr {
                     th scope="row" { (name_of(line)) } td { (number(line.inherited)) } td { (number(line.own)) }
                     td { (number(line.error)) } td { @if line.error.is_some() { (line.how.told()) } }
                 } } }

@@ -11,7 +11,7 @@ use crate::tour::Stop;
 use base::error::shown;
 use base::lang::{Language, text};
 
-pub const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
+const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.css"));
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/page.js"));
 
 /// What stands on a page.
@@ -48,22 +48,31 @@ pub struct Mistake {
     pub right: &'static str,
 }
 
+/// The head of a page, which may load nothing; `scripts` is what its policy says of these, and `style` comes behind that of all
+/// pages.
+pub fn head(title: &str, scripts: &str, style: &str) -> Markup {
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; {scripts}img-src data:; base-uri 'none'; form-action 'none'"
+    );
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(policy);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            link rel="icon" href="data:,";
+            title { (title) }
+            style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+        }
+    }
+}
+
 /// The page, with its data.
 pub fn page(sheet: &Sheet, notice: Option<&str>, data: &str) -> Markup {
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
-                  base-uri 'none'; form-action 'none'";
     html! {
         (DOCTYPE)
         html lang=(Language::spoken().tag()) {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(policy);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                link rel="icon" href="data:,";
-                title { (sheet.title) }
-                style { (PreEscaped(STYLE)) }
-            }
+            (head(&sheet.title, "script-src 'unsafe-inline'; ", ""))
             body {
                 a class="skip" href="#main" { (text(texts::SKIP)) }
                 header {

@@ -1,0 +1,115 @@
+//! What goes wrong where splits are merged?
+
+use candle_core::{Device, Tensor};
+
+use super::{Grammar, after};
+use crate::candidate::cost;
+use program::{
+    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, Scaling, Slip, Weigh,
+};
+
+impl Grammar<'_> {
+    /// What goes wrong where so many splits are merged.
+    pub(super) fn of_merge(&mut self, count: usize, scale: Option<f64>) {
+        self.other_weights(count, scale);
+        self.of_other_splits(count);
+        for at in 1..count {
+            let before = at - 1;
+            let places = (0..count).map(|place| if place == at { before } else { place });
+            let late = Slip::Along(0, Along::Take(places.collect()));
+            let told = tr!(
+                "the log-sum-exp of split {at} is stale: still that of split {before}",
+                at,
+                before
+            );
+            self.add(Kind::Axes, cost::COMMON, Name::SplitLse, after(late, &[]), told);
+            let told = tr!("split {at} is dropped in the merge: left out", at);
+            let none = Slip::Along(0, Along::Zero(vec![at]));
+            self.add(Kind::Axes, cost::COMMON, Name::SplitWeights, after(none, &[]), told);
+        }
+    }
+
+    /// Maxima, sums and outputs of splits that are put together with those of others.
+    fn of_other_splits(&mut self, count: usize) {
+        let slots = [
+            (Name::SplitOutputs, 0),
+            (Name::SplitOutputs, 1),
+            (Name::SplitLse, 0),
+            (Name::SplitLse, 1),
+            (Name::HeadOutputs, 0),
+            (Name::HeadOutputs, 1),
+        ];
+        for (name, slot) in slots {
+            let read = self.right.step(name).map(|step| self.right.read_by(step));
+            let Some(input) = read.and_then(|read| read.get(slot).copied()) else { continue };
+            for (op, told, _) in self.moves(input) {
+                if matches!(op, Op::Slip(Slip::Along(0, Along::Take(_)))) {
+                    let told = tr!("it reads {input} {told}", input = input.name, told);
+                    let change = Change::Before(slot, op, Vec::new());
+                    self.add(Kind::Axes, cost::PLAIN, name, change, told);
+                }
+            }
+        }
+        for at in 0..count {
+            let zero = |name| {
+                let zero = Slip::Along(0, Along::Zero(vec![at])).into();
+                Edit::new(name, Change::Before(0, zero, Vec::new()))
+            };
+            let edits = vec![zero(Name::Lse), zero(Name::SplitWeights)];
+            let told =
+                tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
+            self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// Log-sum-exps of splits that are weighed by another factor, or of which one stands for all.
+    fn other_weights(&mut self, count: usize, scale: Option<f64>) {
+        let Some(own) = self.right.step(Name::SplitLse) else { return };
+        let read = || vec![Name::SplitLse];
+        let weighed =
+            Change::Become(Slip::Weigh(Weigh::Over(vec![own.axes.rank()])).into(), read());
+        let weighed = Edit::new(Name::SplitWeights, weighed);
+        if let Some(factor) = scale {
+            let scaled = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
+            let edits = vec![weighed.clone(), Edit::new(Name::SplitWeights, scaled)];
+            let told = tr!("the log-sum-exps of the splits are multiplied by the scale once more");
+            self.add_all(Kind::Inserted, cost::COMMON, edits, Name::SplitWeights, told);
+        }
+        let axes: Vec<Dim> = own.axes.iter().skip(1).collect();
+        let both = |change: &Change| {
+            [Name::Lse, Name::SplitWeights].map(|name| Edit::new(name, change.clone())).to_vec()
+        };
+        for most in [8, 16, 32, 64].into_iter().filter(|most| *most < count) {
+            let shape = (count, 1, 1, 1);
+            let cells: Vec<u8> = (0..count).map(|at| u8::from(at >= most)).collect();
+            let Ok(cells) = Tensor::from_vec(cells, shape, &Device::Cpu) else { return };
+            let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+            let edits = both(&Change::Before(0, block.into(), Vec::new()));
+            let told = tr!("only the first {most} of {count} splits are merged", most, count);
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+        }
+        let group = self.sizes.heads / self.sizes.kv_heads.max(1);
+        if let Some(axis) =
+            own.axes.iter().position(|(axis, _)| axis == Axis::Head).filter(|_| group > 1)
+        {
+            let of_key = (0..self.sizes.heads).map(|head| head / group).collect();
+            let take = Slip::Along(axis, Along::Take(of_key));
+            let change = Change::Before(0, take.into(), Vec::new());
+            let told =
+                tr!("each query head has the log-sum-exps of the head with its key head's number");
+            let taken = Edit::new(Name::SplitWeights, change.clone());
+            for edits in [both(&change), vec![taken.clone()], vec![weighed.clone(), taken]] {
+                self.add_all(Kind::Axes, cost::COMMON, edits, Name::SplitWeights, told);
+            }
+        }
+        for at in [0, count - 1] {
+            let view =
+                own.axes.iter().take(1).map(|(axis, _)| (axis, 1)).chain(axes.clone()).collect();
+            let one = Collect { slice: Some((0, at)), view, over: vec![0], axes: axes.clone() };
+            let one = Change::Become(Gradient::Collect(one).into(), read());
+            let edits = vec![Edit::new(Name::Lse, one), weighed.clone()];
+            let told = tr!("it is that of split {at} alone, not merged", at);
+            self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+}

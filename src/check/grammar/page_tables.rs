@@ -1,0 +1,226 @@
+//! In which other slots may the pages of sequences be read?
+
+use program::spans;
+
+/// So many readings of one table are tried at most.
+const MOST: usize = 4096;
+
+/// How many slots pages of a cache of so many can have, the most first.
+pub fn pages_of(all: usize) -> impl Iterator<Item = usize> {
+    (2..=all).rev().filter(move |page| all.is_multiple_of(*page))
+}
+
+/// The pages of sequences.
+pub struct Table {
+    /// How many keys each sequence has.
+    pub lengths: Vec<usize>,
+    /// How many slots a page has.
+    pub page: usize,
+    /// The first slot of each page of each sequence.
+    pub firsts: Vec<Vec<usize>>,
+}
+
+impl Table {
+    /// The table that these slots follow from, in the largest pages that they fit.
+    pub fn of(slots: &[usize], lengths: Vec<usize>, all: usize) -> Self {
+        let starts: Vec<usize> = spans(&lengths).into_iter().map(|(start, _)| start).collect();
+        let slot = |start: usize, key: usize| slots.get(start + key).copied().unwrap_or_default();
+        let fits = |page: &usize| {
+            starts.iter().zip(&lengths).all(|(start, length)| {
+                (0..*length).all(|key| {
+                    let first = slot(*start, key - key % page);
+                    first % page == 0 && slot(*start, key) == first + key % page
+                })
+            })
+        };
+        let page = pages_of(all).find(fits).unwrap_or(1);
+        let firsts = starts.iter().zip(&lengths);
+        let firsts = firsts.map(|(start, length)| {
+            (0..*length).step_by(page).map(|key| slot(*start, key)).collect()
+        });
+        Self { firsts: firsts.collect(), lengths, page }
+    }
+
+    /// The places of the keys of each sequence.
+    pub fn sequences(&self) -> impl Iterator<Item = Vec<usize>> {
+        spans(&self.lengths).into_iter().map(|(start, end)| (start..end).collect())
+    }
+
+    /// The slots of all keys, where each page of each sequence begins at this slot.
+    pub fn read(&self, first: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
+        let of = |at: usize, key: usize| Some(first(at, key / self.page)? + key % self.page);
+        let keys = |(at, length): (usize, &usize)| {
+            (0..*length).map(|key| of(at, key).unwrap_or(usize::MAX)).collect::<Vec<_>>()
+        };
+        self.lengths.iter().enumerate().flat_map(keys).collect()
+    }
+
+    /// The first slot of a page of a sequence; of one that it lacks, that of its last.
+    pub fn first(&self, at: usize, page: usize) -> Option<usize> {
+        let pages = self.firsts.get(at)?;
+        pages.get(page).or(pages.last()).copied()
+    }
+
+    /// Slots that are counted wrongly.
+    pub fn shifted(&self, add: &mut dyn FnMut(Vec<usize>, String), all: usize) {
+        let own = self.read(|at, page| self.first(at, page));
+        let further = |by: usize| own.iter().map(|slot| slot + by).collect::<Vec<_>>();
+        add(further(1), tr!("every key is read one slot further").to_owned());
+        add(further(all.saturating_sub(1)), tr!("every key is read one slot before").to_owned());
+        let within = |by: usize| {
+            let turned = |slot: &usize| slot - slot % self.page + (slot + by) % self.page;
+            own.iter().map(turned).collect::<Vec<_>>()
+        };
+        add(within(1), tr!("every key is read one slot further in its page").to_owned());
+        let told = tr!("every key is read one slot before in its page");
+        add(within(self.page - 1), told.to_owned());
+        // The last sequence has no entry behind its own.
+        let last = own.len() - self.lengths.last().copied().unwrap_or_default().min(own.len());
+        for from in [last, own.len()] {
+            let next = own[..from].iter().enumerate();
+            let next = next.map(|(at, slot)| own.get(at + 1).copied().unwrap_or(*slot));
+            let told = tr!("each sequence's keys begin one entry further in the list of slots");
+            add(next.chain(own[from..].iter().copied()).collect(), told.to_owned());
+        }
+        let next = |at: usize, key: usize| {
+            Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
+        };
+        let keys = self.lengths.iter().enumerate();
+        let keys = keys.flat_map(|(at, length)| (0..*length).map(move |key| next(at, key)));
+        let next: Option<Vec<usize>> = keys.collect();
+        let told = tr!("every key is read one slot further in its sequence");
+        add(next.unwrap_or_default(), told.to_owned());
+        let in_a_row = tr!("the table is not used: each sequence's pages are read in a row");
+        let from_first = self.read(|at, page| Some(self.first(at, 0)? + page * self.page));
+        add(from_first, tr!("{in_a_row}, from its first one on", in_a_row));
+        let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
+        let blocks = all / self.page.max(1);
+        for wide in most..=(most + 2).min(blocks) {
+            let each = self.read(|at, page| Some((at * wide + page) * self.page));
+            add(each, tr!("{in_a_row}, {wide} for each sequence", in_a_row, wide));
+        }
+        add(
+            self.read(|_, page| Some(page * self.page)),
+            tr!("{in_a_row}, from page 0 on", in_a_row),
+        );
+        let told = tr!("each page is read through the next entry of the table");
+        add(self.read(|at, page| self.first(at, page + 1)), told.to_owned());
+        let around = |at: usize, page| self.first(at, (page + 1) % self.firsts.get(at)?.len());
+        add(self.read(around), told.to_owned());
+        let before = self.read(|at, page: usize| self.first(at, page.saturating_sub(1)));
+        add(before, tr!("each page is read through the entry before in the table").to_owned());
+        let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();
+        let firsts = spans(&counts);
+        let packed = self.read(|at, page| Some((firsts.get(at)?.0 + page) * self.page));
+        add(packed, tr!("{in_a_row}, each sequence's behind those of the one before", in_a_row));
+        for page in (1..=self.page).filter(|page| self.page.is_multiple_of(*page)) {
+            for most in [128, 256, 1 << 15, 1 << 16].into_iter().filter(|most| most * page < all) {
+                let wrapped = own.iter().map(|slot| slot / page % most * page + slot % page);
+                let told =
+                    tr!("numbers of pages of {page} slots are kept modulo {most}", page, most);
+                add(wrapped.collect(), told);
+            }
+        }
+        for tile in [2, 4] {
+            let read = |at: usize, page: usize| {
+                Some(self.first(at, page - page % tile)? + page % tile * self.page)
+            };
+            let told =
+                tr!("the pages of a tile of {tile} are taken to lie one behind the other", tile);
+            add(self.read(read), told);
+        }
+    }
+
+    /// Pages of other sequences.
+    pub fn of_others(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let count = self.firsts.len();
+        let of_first = self.read(|_, page| self.first(0, page));
+        add(of_first, tr!("every sequence reads the table's row of sequence 0").to_owned());
+        let next = self.read(|at, page| self.first((at + 1) % count, page));
+        add(next, tr!("every sequence reads the table's row of the next").to_owned());
+        let before = self.read(|at, page| self.first((at + count - 1) % count, page));
+        add(before, tr!("every sequence reads the table's row of the one before").to_owned());
+        let pages: usize = self.firsts.iter().map(Vec::len).sum();
+        if count.saturating_mul(pages) > MOST {
+            return;
+        }
+        for (own, pages) in self.firsts.iter().enumerate() {
+            for other in (0..count).filter(|other| *other != own) {
+                for wrong in 0..pages.len() {
+                    let is_it = |at: usize, page: usize| (at, page) == (own, wrong);
+                    let from = |at, page| if is_it(at, page) { other } else { at };
+                    let read = self.read(|at, page| self.first(from(at, page), page));
+                    let told = tr!(
+                        "page {wrong} of sequence {own} is that of sequence {other}",
+                        wrong,
+                        own,
+                        other
+                    );
+                    add(read, told);
+                }
+                let read =
+                    self.read(|at, page| self.first(if at == own { other } else { at }, page));
+                add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));
+            }
+        }
+    }
+
+    /// Rows of the table that are taken to be of another length than they are; what fills them up is taken for 0.
+    pub fn with_other_rows(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
+        let count = self.firsts.len();
+        if count < 2 {
+            return;
+        }
+        for wide in most..most + 5 {
+            let row = |row: &Vec<usize>| {
+                let rest = std::iter::repeat_n(0, wide - row.len());
+                row.iter().copied().chain(rest).collect::<Vec<_>>()
+            };
+            let flat: Vec<usize> = self.firsts.iter().flat_map(row).collect();
+            for apart in (1..wide + 3).filter(|apart| *apart != wide) {
+                let told = tr!(
+                    "rows of the table are taken to be {apart} entries apart, and are {wide}",
+                    apart,
+                    wide
+                );
+                let read = self.read(|at, page| flat.get(at * apart + page).copied());
+                if read.iter().all(|slot| *slot < usize::MAX / 2) {
+                    add(read, told);
+                }
+            }
+        }
+    }
+
+    /// Pages of one sequence in another order.
+    pub fn exchanged(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let reversed =
+            self.read(|at, page| self.first(at, self.firsts.get(at)?.len().checked_sub(page + 1)?));
+        add(
+            reversed,
+            tr!("the pages of each sequence are read from the last to the first").to_owned(),
+        );
+        let pages: usize = self.firsts.iter().map(Vec::len).sum();
+        if pages > MOST {
+            return;
+        }
+        for (own, pages) in self.firsts.iter().enumerate() {
+            for left in 0..pages.len() {
+                for right in left + 1..pages.len().min(left + 8) {
+                    let place = |at: usize, page: usize| match page {
+                        page if at == own && page == left => right,
+                        page if at == own && page == right => left,
+                        page => page,
+                    };
+                    let told = tr!(
+                        "pages {left} and {right} of sequence {own} change places",
+                        left,
+                        right,
+                        own
+                    );
+                    add(self.read(|at, page| self.first(at, place(at, page))), told);
+                }
+            }
+        }
+    }
+}
