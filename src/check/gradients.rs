@@ -49,6 +49,7 @@ pub fn with_gradients(
         for mut own in under_each_order(&reading, first) {
             let named = named(others.clone(), &own, forward, flags);
             own.record.entries.extend(named);
+            keep_what_gradients_show(&mut own)?;
             match (first, stated) {
                 _ if is_stated => {
                     let why = tr!("--d-output says what it is");
@@ -151,6 +152,28 @@ fn under_each_order(reading: &Reading, first: Option<&Entry>) -> Vec<Reading> {
     ends.iter().map(ending).find(|readings| !readings.is_empty()).unwrap_or_default()
 }
 
+/// Where dropout's mask was taken from dropped weights, what the mask of the scores blocks is 0 whether it was kept or not: the
+/// gradient of the weights shows which it was.
+fn keep_what_gradients_show(own: &mut Reading) -> Result<()> {
+    let is_it = |taken: &Match| {
+        taken.step == Name::DropoutKeep.as_str()
+            && asked(&taken.tensor).first() == Some(&Name::WeightsDropped)
+    };
+    let shown = own.record.tensor(Name::Weights.gradient().as_str()).cloned();
+    let Some(shown) = shown.filter(|_| own.matches.iter().any(is_it)) else { return Ok(()) };
+    let Ok(trace) = own.clone().run().and_then(|run| run.trace()) else { return Ok(()) };
+    let value = |name: Name| trace.step(name).map(|step| &step.value);
+    let (Some(weights), Some(keep)) = (value(Name::Weights), value(Name::DropoutKeep)) else {
+        return Ok(());
+    };
+    if shown.dims() == keep.dims() && weights.dims() == keep.dims() {
+        let shown = (weights.eq(0.0)? * shown.ne(0.0)?)?;
+        let keep = keep.to_dtype(shown.dtype())?.maximum(&shown)?;
+        own.sources.keep(Name::DropoutKeep, keep);
+    }
+    Ok(())
+}
+
 /// The same where it is known at what the run ends.
 fn in_each_order(own: &Reading, first: &Entry) -> Vec<Reading> {
     let axes = own.clone().run().ok().and_then(|run| {
@@ -217,6 +240,13 @@ fn named<'e>(
         // A mask of floats is added to the scores, whose gradient it has where it has their shape.
         let is_mask = asked(last).first() == Some(&Name::Mask)
             && count(Name::Scores) == Some(entry.tensor.elem_count());
+        // By its own name it is that of what softmax reads.
+        let softmax = run.as_ref().and_then(|run| run.program().step(Name::Weights));
+        let of_softmax = softmax
+            .and_then(|softmax| softmax.inputs.first())
+            .and_then(|read| run.as_ref()?.program().steps().get(*read).map(|step| step.name));
+        let of_softmax =
+            of_softmax.filter(|_| is_unmasked && Name::named(last) == Some(Name::MaskedScores));
         // What a module is called with has the names of projected tensors.
         let of_input = reading.matches.iter().find(|taken| taken.tensor == own).and_then(|taken| {
             let inputs = [Name::X, Name::Memory, Name::MemoryV];
@@ -224,6 +254,7 @@ fn named<'e>(
         });
         let name = match of_input.or(given.copied().filter(|_| start != Start::Inputs)) {
             Some(given) => given.gradient().to_string(),
+            None if let Some(read) = of_softmax => read.gradient().to_string(),
             None if is_unmasked || is_mask => "d_logits".to_owned(),
             None if is_step => format!("d_{}", last.to_ascii_lowercase()),
             None => own.clone(),

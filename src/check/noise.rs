@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::cells::{difference, largest_of_rows, over_rows};
-use super::thresholds::{BEYOND_SCORES, OF_LARGE_NOISE};
+use super::thresholds::{BEYOND_SCORES, OF_CANCELLED, OF_LARGE_NOISE};
 use base::error::Result;
 use program::{Axis, Step};
 
@@ -20,6 +20,8 @@ pub struct Noise {
     pub terms: f64,
     /// What the noise is multiplied by.
     pub allowed: f64,
+    /// Whether large noise is that of a sum that cancels out, as gradients are.
+    cancels: bool,
     /// What masked cells hold, if it is a number. They say nothing of a row's size.
     fill: Option<f64>,
 }
@@ -39,6 +41,7 @@ impl Noise {
         let mut noise = Self { allowed, fill, ..Self::default() };
         noise.least = noise.middle(exact)?;
         noise.ratio = noise.ratio(exact, rounded)?;
+        noise.cancels = step.name.is_gradient() && noise.ratio <= 1.0;
         if noise.ratio > 1.0
             && let Some(terms) = terms()?
         {
@@ -55,10 +58,11 @@ impl Noise {
         })
     }
 
-    /// The size of the middle one of a value's rows.
+    /// The size of the middle one of a value's rows that are not 0, as the gradients of keys are that nothing sees.
     fn middle(&self, value: &Tensor) -> Result<f64> {
         let size = |sizes: &mut Vec<f64>, row: &[f64], _: &[f64]| sizes.push(self.size(row));
         let mut sizes = over_rows(value, value, Vec::new(), size, Vec::append)?;
+        sizes.retain(|size| *size > 0.0);
         let middle = sizes.len() / 2;
         if sizes.is_empty() {
             return Ok(0.0);
@@ -77,7 +81,11 @@ impl Noise {
             let finite = row.iter().copied().filter(|value| value.is_finite());
             finite.map(f64::abs).fold(0.0, f64::max)
         })?;
-        Ok(if allowed * self.least <= largest { allowed } else { of_large_noise })
+        Ok(match of_large_noise {
+            _ if allowed * self.least <= largest => allowed,
+            least if self.cancels && least > 0.0 => least.max(OF_CANCELLED * self.ratio),
+            least => least,
+        })
     }
 
     /// The largest size of a row's finite values, but for masked ones.

@@ -101,7 +101,11 @@ pub fn is_gradient(name: &str) -> bool {
 
 /// Takes the gradients out of a file that other code wrote: what is one number is none.
 pub fn take_gradients(record: &mut Record) -> Vec<Entry> {
-    let is_gradient = |entry: &mut Entry| entry.tensor.elem_count() > 1 && is_gradient(&entry.name);
+    // A single number `d_k` is a size.
+    let is_size = |entry: &Entry| {
+        entry.tensor.elem_count() == 1 && !entry.name.to_ascii_lowercase().contains("grad")
+    };
+    let is_gradient = |entry: &mut Entry| is_gradient(&entry.name) && !is_size(entry);
     record.entries.extract_if(.., is_gradient).collect()
 }
 

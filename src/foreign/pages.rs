@@ -228,15 +228,18 @@ impl<'r> File<'r> {
     /// Queries of so many sequences, one after the other, as (1, head, token, `head_dim`), and how many each sequence has.
     fn packed(&self, queries: &Tensor, count: usize) -> Result<Option<(Tensor, Vec<usize>)>> {
         let starts = self.whole(FIRST_QUERIES)?.map(|(_, starts)| starts);
-        let each: Vec<usize> = match &starts {
-            Some(starts) => starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect(),
-            None => vec![1; count],
+        let each: Vec<usize> = match (&starts, queries.dims()) {
+            (Some(starts), _) => {
+                starts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
+            }
+            (None, [items, tokens, _, _]) if *items == count => vec![*tokens; count],
+            _ => vec![1; count],
         };
         let tokens: usize = each.iter().sum();
         let rows = match *queries.dims() {
             [all, _, _] if all == tokens => queries.clone(),
-            [items, 1, _, _] if items == tokens => queries.squeeze(1)?,
             [items, _, 1, _] if items == tokens => queries.squeeze(2)?,
+            [items, each, _, _] if items * each == tokens => queries.flatten(0, 1)?,
             _ => return Ok(None),
         };
         let rows = rows.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;

@@ -7,7 +7,7 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
 
-impl Grammar<'_> {
+impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
         if let Some(step) = self.right.step(Name::MaskedScores) {
             let fill = step.op.operation().facts().fill.unwrap_or(f64::NEG_INFINITY);
@@ -43,7 +43,7 @@ impl Grammar<'_> {
 
     /// The cells that the run's mask blocks, if all heads share it; none where it has no mask.
     pub(super) fn own_mask(&self) -> Option<Cells> {
-        let at = self.right.step(Name::MaskedScores).or_else(|| self.right.step(Name::Weights))?;
+        let at = *self.blocked_at().first()?;
         let shape = self.right.read_by(at).first()?.axes.shape();
         let none = Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu);
         let mask = self.right.mask_of_scores().map_or(none, |mask| Ok(mask.value.clone()));
@@ -52,18 +52,38 @@ impl Grammar<'_> {
 
     /// Notes that these cells are blocked, true = blocked, and no others.
     pub(super) fn masked_as(&mut self, cells: Tensor, told: impl AsRef<str>, cost: u32) {
-        let masked = self.right.step(Name::MaskedScores);
-        let Some(at) = masked.or_else(|| self.right.step(Name::Weights)) else { return };
+        let steps = self.blocked_at();
+        let Some(at) = steps.first().copied() else { return };
         let Some(scores) = self.read(at).first().copied() else { return };
-        let fill = masked.and_then(|step| step.op.operation().facts().fill);
-        let fill = fill.unwrap_or(f64::NEG_INFINITY);
+        let fill = at.op.operation().facts().fill.unwrap_or(f64::NEG_INFINITY);
         let block = Slip::Block(Block { cells, fill });
-        let change = if masked.is_some() {
-            Change::Become(block.into(), vec![scores])
-        } else {
-            Change::Before(0, block.into(), Vec::new())
+        let edit = |step: &&Step| {
+            let block = block.clone().into();
+            let change = if step.name == Name::MaskedScores {
+                Change::Become(block, vec![scores])
+            } else {
+                Change::Before(0, block, Vec::new())
+            };
+            Edit::new(step.name, change)
         };
-        self.add(Kind::Mask, cost, at.name, change, told);
+        let edits = steps.iter().map(edit).collect();
+        self.add_all(Kind::Mask, cost, edits, at.name, told);
+    }
+
+    /// The steps where scores are blocked: those that mask them, or else all that read them where nothing is masked.
+    fn blocked_at(&self) -> Vec<&'r Step> {
+        let masked = self.right.step(Name::MaskedScores);
+        let readers = [
+            Name::Weights,
+            Name::SplitMax,
+            Name::SplitSum,
+            Name::SplitAcc,
+            Name::TileMax,
+            Name::TileSum,
+            Name::TileAcc,
+        ];
+        let readers = readers.iter().filter_map(|name| self.right.step(*name));
+        masked.map_or_else(|| readers.collect(), |masked| vec![masked])
     }
 
     /// One part of a mask of several, or all but one.

@@ -134,12 +134,31 @@ impl Table {
     /// Pages of other sequences.
     pub fn of_others(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
         let count = self.firsts.len();
-        let of_first = self.read(|_, page| self.first(0, page));
-        add(of_first, tr!("every sequence reads the table's row of sequence 0").to_owned());
-        let next = self.read(|at, page| self.first((at + 1) % count, page));
-        add(next, tr!("every sequence reads the table's row of the next").to_owned());
-        let before = self.read(|at, page| self.first((at + count - 1) % count, page));
-        add(before, tr!("every sequence reads the table's row of the one before").to_owned());
+        let rows: [(&dyn Fn(usize) -> usize, &str); 3] = [
+            (&|_| 0, tr!("every sequence reads the table's row of sequence 0")),
+            (&|at| (at + 1) % count, tr!("every sequence reads the table's row of the next")),
+            (
+                &|at| (at + count - 1) % count,
+                tr!("every sequence reads the table's row of the one before"),
+            ),
+        ];
+        for (row, told) in rows {
+            // What fills up a shorter row is its last page, or page 0.
+            add(self.read(|at, page| self.first(row(at), page)), told.to_owned());
+            let filled = |at: usize, page: usize| {
+                Some(self.firsts.get(row(at))?.get(page).copied().unwrap_or_default())
+            };
+            let told = tr!("{told}, filled up with page 0", told);
+            add(self.read(filled), told);
+        }
+        let flat = self.firsts.concat();
+        let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();
+        let ends: Vec<usize> = spans(&counts).into_iter().map(|(_, end)| end).collect();
+        let late = self.read(|at, page| flat.get((ends[at] + page) % flat.len()).copied());
+        let told = tr!(
+            "each sequence reads the pages of the next one on: indptr is read one sequence further"
+        );
+        add(late, told.to_owned());
         let pages: usize = self.firsts.iter().map(Vec::len).sum();
         if count.saturating_mul(pages) > MOST {
             return;
@@ -199,6 +218,13 @@ impl Table {
         add(
             reversed,
             tr!("the pages of each sequence are read from the last to the first").to_owned(),
+        );
+        let mut sorted = self.firsts.clone();
+        sorted.iter_mut().for_each(|pages| pages.sort_unstable());
+        add(
+            self.read(|at, page| sorted.get(at)?.get(page).copied()),
+            tr!("the pages of each sequence are read in the order of their numbers, not of the table")
+                .to_owned(),
         );
         let pages: usize = self.firsts.iter().map(Vec::len).sum();
         if pages > MOST {

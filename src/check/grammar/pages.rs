@@ -120,7 +120,7 @@ impl Grammar<'_> {
         }
     }
 
-    /// Keys behind the last one of each sequence, in the slots that its last page has left.
+    /// Sequences of which more or fewer keys are read than they have.
     fn longer(&mut self, table: &Table, at: Name) {
         let steps = [Name::KGathered, Name::VGathered];
         let Some(own) = self.documents().filter(|own| own.queries.len() == 1 && at == steps[0])
@@ -128,41 +128,63 @@ impl Grammar<'_> {
             return;
         };
         let (own, page) = (own.clone(), table.page.max(1));
-        let (more, full) = (
-            |length: usize| (length + 1).min(length.next_multiple_of(page)),
-            |length: usize| length.next_multiple_of(page),
-        );
-        let all: [(&dyn Fn(usize) -> usize, &str); 2] = [
+        let most = table.lengths.iter().copied().max().unwrap_or_default();
+        let new = own.queries.first().cloned().unwrap_or_default();
+        let all: [(&dyn Fn(usize, usize) -> usize, &str); 5] = [
             (
-                &more,
+                &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
                     "each sequence has one key more: the slot behind its last one (last_page_len + 1)"
                 ),
             ),
             (
-                &full,
+                &|_, length| length.next_multiple_of(page),
                 tr!("the last page of each sequence is read whole, whatever last_page_len says"),
+            ),
+            (
+                &|_, length| {
+                    if length > page && length % page == 0 { length - page } else { length }
+                },
+                tr!(
+                    "the last page of sequences that fill it is not read: its length is taken modulo the page's, which gives 0"
+                ),
+            ),
+            (
+                &|at, length| length - new.get(at).copied().unwrap_or_default().min(length - 1),
+                tr!("the lengths do not count the new keys: they are not read"),
+            ),
+            (
+                &|_, _| most,
+                tr!("every sequence has as many keys as the longest: its own length is not used"),
             ),
         ];
         for (length, told) in all {
-            let lengths: Vec<usize> = table.lengths.iter().map(|own| length(*own)).collect();
+            let lengths: Vec<usize> =
+                table.lengths.iter().enumerate().map(|(at, own)| length(at, *own)).collect();
             if lengths == table.lengths {
                 continue;
             }
             let longer = Table { lengths: lengths.clone(), page, firsts: table.firsts.clone() };
-            let read = longer.read(|at, page| longer.first(at, page));
-            let mut edits: Vec<Edit> = Vec::new();
-            for name in steps {
-                let Some(pages) =
-                    self.right.step(name).and_then(|own| self.read(own).first().copied())
-                else {
-                    continue;
-                };
-                let slip = Slip::Slots { read: read.clone(), turned: None };
-                edits.push(Edit::new(name, Change::Become(slip.into(), vec![pages])));
+            // What fills up a shorter row of the table is its last page, or page 0.
+            let filled = |at: usize, page: usize| {
+                Some(longer.firsts.get(at)?.get(page).copied().unwrap_or_default())
+            };
+            let read = [longer.read(|at, page| longer.first(at, page)), longer.read(filled)];
+            let count = if read[0] == read[1] { 1 } else { 2 };
+            for read in &read[..count] {
+                let mut edits: Vec<Edit> = Vec::new();
+                for name in steps {
+                    let Some(pages) =
+                        self.right.step(name).and_then(|own| self.read(own).first().copied())
+                    else {
+                        continue;
+                    };
+                    let slip = Slip::Slots { read: read.clone(), turned: None };
+                    edits.push(Edit::new(name, Change::Become(slip.into(), vec![pages])));
+                }
+                edits.extend(self.masks_of_lengths(&own, lengths.clone()));
+                self.add_all(Kind::Mask, cost::COMMON, edits, steps[0], told);
             }
-            edits.extend(self.masks_of_lengths(&own, lengths));
-            self.add_all(Kind::Mask, cost::COMMON, edits, steps[0], told);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::{Edits, cost};
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use program::{
     Along, Axis, Block, Change, Edit, Kind, Name, Op, PartSlip, PartStage, Parted, Parts, Scaling,
     Slip,
@@ -28,6 +28,9 @@ impl Grammar<'_> {
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
+            if is_tile {
+                self.edge_twice([steps[1], steps[2]], (rows, size));
+            }
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
         }
     }
@@ -88,6 +91,15 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
+        let most = parts.keys.iter().flatten().map(|(_, end)| *end).max().unwrap_or_default();
+        let longer =
+            |(first, end): (usize, usize)| (first, (end + usize::from(first < end && end < most)));
+        let ends = parts.keys.iter().map(|spans| spans.iter().copied().map(longer).collect());
+        let told = tr!(
+            "every {name} ends with the first key of the next (an inclusive end): keys at the edges are counted twice",
+            name
+        );
+        all.push((ends.collect(), told));
         all.extend(with_first(parts));
         let count = |spans: &[(usize, usize)]| spans.first().map_or(0, |(from, to)| to - from);
         if let [first, .., last] = &parts.keys[..]
@@ -130,7 +142,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 17] = [
+        let all: [(PartSlip, &[Name]); 19] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::ClampedTail, &[of_sum]),
@@ -147,7 +159,9 @@ impl Grammar<'_> {
             (PartSlip::InBf16, &[of_sum, of_acc]),
             (PartSlip::EmptyNan, &[Name::TileFactor, of_sum, of_acc]),
             (PartSlip::FromOne, &[of_max, Name::TileFactor, of_sum]),
-            (PartSlip::SinkEach, &[of_max, of_sum]),
+            (PartSlip::SinkEach, if is_tile { &last } else { &[of_max, of_sum] }),
+            (PartSlip::OldMax, &[of_sum, of_acc]),
+            (PartSlip::AllRescaled, &[of_sum, of_acc]),
         ];
         for (slip, steps) in all {
             let is_of_tiles = matches!(
@@ -160,12 +174,11 @@ impl Grammar<'_> {
                     | PartSlip::OldSum
                     | PartSlip::SinkUnshifted
                     | PartSlip::Overwritten
+                    | PartSlip::OldMax
+                    | PartSlip::AllRescaled
             );
             let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
-            if is_of_tiles && !is_tile
-                || slip == PartSlip::SinkEach && is_tile
-                || needs_sinks && self.right.step(Name::Sinks).is_none()
-            {
+            if is_of_tiles && !is_tile || needs_sinks && self.right.step(Name::Sinks).is_none() {
                 continue;
             }
             let edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
@@ -177,7 +190,7 @@ impl Grammar<'_> {
         if is_tile {
             return;
         }
-        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed] {
+        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed, PartSlip::BinaryMerge] {
             let edits = [Name::Lse, Name::SplitWeights].iter();
             let edits: Edits = edits.filter_map(|at| self.slipped(*at, slip)).collect();
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
@@ -191,6 +204,28 @@ impl Grammar<'_> {
         for edits in [vec![lse.clone(), share.clone()], vec![lse], vec![share]] {
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
         }
+    }
+
+    /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
+    fn edge_twice(&mut self, steps: [Name; 2], size: (usize, usize)) {
+        let Some(own) = self.own_mask() else { return };
+        let counts = own.in_tiles(size);
+        let edge = own.of(|b, q, k| counts(b, q, k).iter().all(|count| *count > 0));
+        let Ok(cells) = edge
+            .tensor()
+            .and_then(|cells| Ok((cells.to_dtype(DType::F32)? * std::f64::consts::LN_2)?))
+        else {
+            return;
+        };
+        let twice = |at: Name| {
+            let counted = Slip::Counted(Block { cells: cells.clone(), fill: 0.0 });
+            Edit::new(at, Change::Before(0, counted.into(), Vec::new()))
+        };
+        let told = tr!(
+            "tiles that the mask blocks a part of are done twice: in the loop over whole tiles, and in that over masked ones"
+        );
+        let edits = steps.map(twice).to_vec();
+        self.add_all(Kind::Replaced, cost::COMMON, edits, steps[0], told);
     }
 
     /// A sum of the numbers of every other group of keys, as where half of the lanes of a warp are left out.
@@ -290,6 +325,36 @@ impl Grammar<'_> {
             let open = |b: usize, q: usize, k: usize| own.at(b, q, k) && !(first..end).contains(&k);
             let told = tr!("the mask is not applied in {name} {at}", name, at);
             all.push((own.of(open), told, cost::COMMON));
+            let is_later =
+                |q: usize, k: usize| (first..end).contains(&k) && q + end < k + own.queries;
+            let causal = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_later(q, k);
+            let told = tr!(
+                "{name} {at} has a causal mask of its own: its last key is that of the last query",
+                name,
+                at
+            );
+            all.push((own.of(causal), told, cost::COMMON));
+        }
+        let count = parts.keys.len();
+        let at = |k: usize| {
+            let has =
+                |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));
+            parts.keys.iter().position(has)
+        };
+        let at: Vec<_> = (0..own.keys).map(at).collect();
+        if own.queries >= count && own.queries.is_multiple_of(count) {
+            for ahead in 1..count {
+                let rank = |q: usize| (q / (own.queries / count) + ahead) % count;
+                let unseen =
+                    |b: usize, q: usize, k: usize| own.at(b, q, k) || at[k] == Some(rank(q));
+                let told = tr!(
+                    "the queries of rank r of {count} never see {name} (r + {ahead}) mod {count}: a step of the ring is left out",
+                    name,
+                    ahead,
+                    count
+                );
+                all.push((own.of(unseen), told, cost::COMMON));
+            }
         }
         all
     }

@@ -79,7 +79,15 @@ impl Parted {
             if self.slip == Some(PartSlip::FromOne) { zero.ones_like()? } else { zero.clone() };
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
-            let m = self.subtracted(&largest.get(at)?)?.unsqueeze(3)?;
+            let is_old = self.slip == Some(PartSlip::OldMax) && at > 0;
+            let m = self.subtracted(&if is_old {
+                // Where no key was visible before, there is no other than the new one.
+                let (old, new) = (largest.get(at - 1)?, largest.get(at)?);
+                old.eq(f64::NEG_INFINITY)?.where_cond(&new, &old)?
+            } else {
+                largest.get(at)?
+            })?;
+            let m = m.unsqueeze(3)?;
             let mut own = match &columns {
                 None => zero.clone(),
                 Some(columns) => {
@@ -107,6 +115,10 @@ impl Parted {
                     }
                     _ => before.broadcast_mul(&factor)?,
                 };
+                // The first tile has nothing before it to be rescaled.
+                if self.slip == Some(PartSlip::AllRescaled) && at > 0 {
+                    own = own.broadcast_mul(&factor)?;
+                }
                 own = (own + kept)?;
             } else if let ([sinks], true) = (rest, self.counts_sink(at)) {
                 let sink = of_heads(sinks, 3)?.unsqueeze(3)?.broadcast_sub(&m)?.exp()?;
@@ -178,9 +190,7 @@ impl Parted {
         if let (Some(PartSlip::PlainSum), [sums]) = (self.slip, sinks) {
             return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
         }
-        let base =
-            if self.slip == Some(PartSlip::BaseMixed) { std::f64::consts::LOG2_E } else { 1.0 };
-        let mut all = (all * base)?;
+        let mut all = (all * self.base())?;
         if let [sinks] = sinks {
             let rows = all.narrow(0, 0, 1)?;
             let sinks = of_heads(sinks, 4)?.broadcast_as(rows.shape())?.contiguous()?;
@@ -193,7 +203,18 @@ impl Parted {
             _ => largest,
         };
         let sum = all.broadcast_sub(&largest)?.exp()?.sum_keepdim(0)?;
-        Ok((sum.log()? + largest)?.squeeze(0)?)
+        let lse = (sum.log()? + largest)?.squeeze(0)?;
+        // The result is in the base of the exponentials, or is natural.
+        Ok(if self.slip == Some(PartSlip::BinaryMerge) { (lse / self.base())? } else { lse })
+    }
+
+    /// What log-sum-exps are multiplied by that are merged in another base.
+    fn base(&self) -> f64 {
+        match self.slip {
+            Some(PartSlip::BaseMixed) => std::f64::consts::LOG2_E,
+            Some(PartSlip::BinaryMerge) => std::f64::consts::LN_2,
+            _ => 1.0,
+        }
     }
 
     pub(super) fn share(&self, own: &Tensor, merged: &Tensor) -> Result<Tensor> {
@@ -214,19 +235,42 @@ impl Parted {
                 let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
                 return Ok(stacked(&all)?.broadcast_div(&norm)?);
             }
-            Some(PartSlip::Swapped) => return swapped(own),
+            Some(PartSlip::Swapped | PartSlip::NewSum) => return self.one_by_one(own),
             Some(PartSlip::OfOther) => {
                 let parts = (0..count).rev().map(|at| of(merged)?.get(at));
                 return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
             }
             Some(PartSlip::Unshifted) => normed(&own.exp()?)?,
-            Some(PartSlip::BaseMixed) => {
-                let own = (own * std::f64::consts::LOG2_E)?;
+            Some(PartSlip::BaseMixed | PartSlip::BinaryMerge) => {
+                let own = (own * self.base())?;
                 let largest = floored(&own.max_keepdim(0)?)?;
                 normed(&own.broadcast_sub(&largest)?.exp()?)?
             }
             _ => of(merged)?,
         })
+    }
+
+    /// The weights of parts that are merged one after the other, where at each step what comes has the weight of what was
+    /// merged before, and that its own; or that keeps the weight it had.
+    fn one_by_one(&self, own: &Tensor) -> Result<Tensor> {
+        let is_swapped = self.slip == Some(PartSlip::Swapped);
+        let mut merged = own.get(0)?;
+        let mut weights = vec![merged.ones_like()?];
+        for at in 1..own.dim(0)? {
+            let new = own.get(at)?;
+            let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
+            let comes = if is_swapped { &merged } else { &new };
+            let share = (comes - &floored(&both)?)?.exp()?;
+            let share = new.eq(f64::NEG_INFINITY)?.where_cond(&share.zeros_like()?, &share)?;
+            if is_swapped {
+                let kept = share.affine(-1.0, 1.0)?;
+                let before = weights.iter().map(|weight| weight.mul(&kept));
+                weights = before.collect::<candle_core::Result<Vec<_>>>()?;
+            }
+            weights.push(share);
+            merged = both;
+        }
+        stacked(&weights)
     }
 
     pub(super) fn last(&self, inputs: &[&Tensor]) -> Result<Tensor> {
@@ -239,7 +283,8 @@ impl Parted {
             let is_plain = self.slip == Some(PartSlip::SinkUnshifted);
             let largest =
                 if is_plain { at(largest)?.zeros_like()? } else { floored(&at(largest)?)? };
-            sum = (sum + sink.broadcast_sub(&largest)?.exp()?)?;
+            let own = sink.broadcast_sub(&largest)?.exp()?;
+            sum = (sum + (own * self.sinks_of(acc.dim(0)?))?)?;
         }
         if self.slip == Some(PartSlip::Undivided) {
             return Ok(at(acc)?);
@@ -262,7 +307,17 @@ impl Parted {
         if self.slip == Some(PartSlip::SumAlone) {
             return Ok(log);
         }
-        PartStage::Merge.right().merge(&(largest.get(at)? + log)?.unsqueeze(0)?, sinks)
+        let more = self.sinks_of(last + 1).ln();
+        let sinks =
+            sinks.iter().map(|sinks| *sinks + more).collect::<candle_core::Result<Vec<_>>>()?;
+        let sinks: Vec<&Tensor> = sinks.iter().collect();
+        PartStage::Merge.right().merge(&(largest.get(at)? + log)?.unsqueeze(0)?, &sinks)
+    }
+
+    /// How often a sink is counted where there are so many tiles.
+    #[allow(clippy::cast_precision_loss, reason = "tiles are few")]
+    fn sinks_of(&self, tiles: usize) -> f64 {
+        if self.slip == Some(PartSlip::SinkEach) { tiles as f64 } else { 1.0 }
     }
 }
 
@@ -280,25 +335,6 @@ pub(super) fn along_features(factor: &Tensor, features: usize) -> candle_core::R
         tiles.push(own.broadcast_as((batch, heads, count, features))?.contiguous()?);
     }
     Tensor::cat(&tiles, 2)
-}
-
-/// The weights of parts that are merged one after the other, where at each step what comes has the weight of what was merged
-/// before, and that its own.
-fn swapped(own: &Tensor) -> Result<Tensor> {
-    let mut merged = own.get(0)?;
-    let mut weights = vec![merged.ones_like()?];
-    for at in 1..own.dim(0)? {
-        let new = own.get(at)?;
-        let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
-        let share = (&merged - &floored(&both)?)?.exp()?;
-        let share = new.eq(f64::NEG_INFINITY)?.where_cond(&share.zeros_like()?, &share)?;
-        let kept = share.affine(-1.0, 1.0)?;
-        let before = weights.iter().map(|weight| weight.mul(&kept));
-        weights = before.collect::<candle_core::Result<Vec<_>>>()?;
-        weights.push(share);
-        merged = both;
-    }
-    stacked(&weights)
 }
 
 /// Numbers of heads, for (batch, head, query) and, in four axes, (part, batch, head, query).

@@ -113,6 +113,10 @@ clauses! {
         BaseTwo => "exp2 is taken of scores that were not multiplied by log2(e)",
         /// The maxima are of base 2.
         NaturalFactor => "what was added up before is rescaled by exp of maxima in base 2, where exp2 is taken of the scores",
+        /// The maximum before is subtracted.
+        OldMax => "the exponentials of a tile subtract the maximum of the tile before, not the new one",
+        /// What a tile adds is rescaled too.
+        AllRescaled => "what a tile adds is multiplied by the factor too: it is added before the rescaling, not after it",
         /// The factor is of base 2, of scores that were not multiplied by log2(e).
         BinaryFactor => "what was added up before is rescaled by exp2 of the maxima, where exp is taken of the scores",
         /// It is multiplied twice.
@@ -140,7 +144,7 @@ clauses! {
         /// Zeros fill up the last part, and count.
         PaddedTail => "the zeros that fill up the last tile are counted in the sum (its tail)",
         /// A sink is counted in every part.
-        SinkEach => "the sink is counted in every split, not once",
+        SinkEach => "the sink is counted in every split or tile, not once",
         /// The largest stands for the sum.
         LargestAlone => "the largest log-sum-exp stands for that of all",
         /// Without the maximum.
@@ -155,6 +159,10 @@ clauses! {
         OfOther => "the parts exchange their weights: each has that of the other",
         /// They are made in another base than the log-sum-exps.
         BaseMixed => "log-sum-exps in base 2 are merged by exp",
+        /// Likewise.
+        BinaryMerge => "natural log-sum-exps are merged by exp2",
+        /// The factor of what was merged before is 1.
+        NewSum => "at every step of the merge the log-sum-exp is updated before what was merged before is rescaled by it: that factor is 1",
         /// The sigmoid that weighs what comes has the other sign.
         Swapped => "at every step of the merge what was merged before and what comes exchange their weights: sigmoid(lse − new) for sigmoid(new − lse)",
         /// It is 0 where there is no key.
@@ -179,23 +187,40 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            Added, BaseMixed, BaseTwo, BinaryFactor, ByLargest, EmptyNan, EmptyZero, Inverse,
-            LargestAlone, Log2, Mean, NaturalFactor, NotRescaled, OfOther, OldMaximum, OldSum,
-            Overwritten, RunningMax, SinkUnshifted, Squared, SumAlone, Swapped, Undivided,
-            Unshifted,
+            Added, AllRescaled, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, EmptyNan,
+            EmptyZero, Inverse, LargestAlone, Log2, Mean, NaturalFactor, NewSum, NotRescaled,
+            OfOther, OldMax, OldMaximum, OldSum, Overwritten, RunningMax, SinkUnshifted, Squared,
+            SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
-            Self::Sum(parts) | Self::Weighted(parts) if parts.is_running() => {
-                &[NotRescaled, Inverse, BaseTwo, BinaryFactor, Squared, EmptyNan, Overwritten]
-            }
+            Self::Sum(parts) | Self::Weighted(parts) if parts.is_running() => &[
+                NotRescaled,
+                Inverse,
+                BaseTwo,
+                BinaryFactor,
+                Squared,
+                EmptyNan,
+                Overwritten,
+                OldMax,
+                AllRescaled,
+            ],
             Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
             Self::Quotient => &[EmptyNan, Undivided],
             Self::LogSum => &[SumAlone, EmptyZero, Log2],
-            Self::Merge => &[LargestAlone, Unshifted, BaseMixed],
-            Self::Share => {
-                &[Mean, Added, ByLargest, OfOther, Unshifted, BaseMixed, RunningMax, Swapped]
-            }
+            Self::Merge => &[LargestAlone, Unshifted, BaseMixed, BinaryMerge],
+            Self::Share => &[
+                Mean,
+                Added,
+                ByLargest,
+                OfOther,
+                Unshifted,
+                BaseMixed,
+                BinaryMerge,
+                RunningMax,
+                Swapped,
+                NewSum,
+            ],
             Self::LastLogSum => &[SumAlone, OldMaximum, Log2, OldSum, SinkUnshifted],
             Self::Last => &[Undivided, OldSum, SinkUnshifted],
             Self::Largest(_) | Self::Merged => &[],
