@@ -195,13 +195,15 @@ fn layers(names: &[&str], without: Without) -> Vec<Layer> {
 
 /// What stands before `last` in `name`, if that is a whole segment or nothing.
 fn prefix_of<'a>(name: &'a str, last: &str) -> Option<&'a str> {
+    let before = name.strip_suffix(last)?;
     // A letter alone is a whole segment only behind what modules are separated by: `W_q` is no `q`.
     let is_letter = last.find('.') == Some(1);
-    name.strip_suffix(last).filter(|before| match before.chars().next_back() {
+    let is_whole = match before.chars().next_back() {
         None | Some('.' | '/') => true,
         Some('_' | ':') => !is_letter,
         Some(_) => false,
-    })
+    };
+    is_whole.then_some(before)
 }
 
 /// The layer that `--prefix` picks among a file's names; without one, the only one there is. `without` says what may

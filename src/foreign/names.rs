@@ -1,11 +1,15 @@
 //! Which steps does people's code mean by a name?
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use file::{Entry, Record};
 use program::Name;
 
 /// What stands behind a name's last dot.
 pub fn last_segment(name: &str) -> &str {
-    name.rsplit(['.', '/']).next().unwrap_or(name)
+    let dot = name.bytes().rposition(|byte| matches!(byte, b'.' | b'/'));
+    dot.and_then(|dot| name.get(dot + 1..)).unwrap_or(name)
 }
 
 /// Whether what stands behind a name's last dot is one of these, in any case.
@@ -21,17 +25,31 @@ pub fn meanings(name: &str) -> Vec<Name> {
         return vec![step];
     }
     let last = last_segment(name).to_ascii_lowercase();
-    let rank = |step: &Name| {
-        let called = step.row().called.iter().find(|called| called.names.contains(&last.as_str()));
-        called.map(|called| (called.rank, *step))
-    };
     if let Some(own) = gradient_of(&last) {
         return meanings(&own).into_iter().map(Name::gradient).collect();
     }
-    let mut steps: Vec<(u8, Name)> = Name::ALL.iter().filter_map(rank).collect();
-    steps.sort_unstable();
-    steps.into_iter().map(|(_, step)| step).collect()
+    CALLED.get(last.as_str()).cloned().unwrap_or_default()
 }
+
+/// The steps that each name may mean, the likeliest first.
+static CALLED: LazyLock<HashMap<&'static str, Vec<Name>>> = LazyLock::new(|| {
+    let mut all: HashMap<&str, Vec<(u8, Name)>> = HashMap::new();
+    for step in Name::ALL {
+        for called in step.row().called {
+            for name in called.names {
+                let steps = all.entry(name).or_default();
+                if steps.iter().all(|(_, known)| known != step) {
+                    steps.push((called.rank, *step));
+                }
+            }
+        }
+    }
+    let sorted = |mut steps: Vec<(u8, Name)>| {
+        steps.sort_unstable();
+        steps.into_iter().map(|(_, step)| step).collect()
+    };
+    all.into_iter().map(|(name, steps)| (name, sorted(steps))).collect()
+});
 
 /// The steps that are meant by a name that a person types, the likeliest first: a step's own in any case, or what code
 /// calls it. Code that masks scores calls those so that it has before; in a file the name may stand for any of them.
@@ -52,11 +70,16 @@ const MASKS: [&str; 4] = ["causal_mask", "attention_mask", "attn_mask", "padding
 /// A tensor of a cache by the module that it stands in, as `past_key_values.0.key` and `cache.layers.0.values` of
 /// transformers, or by a list of layers: `key_cache.0`.
 fn of_cache(name: &str) -> Option<Name> {
+    let last = last_segment(name);
+    let is_of_layer = last.parse::<usize>().is_ok();
+    let both = [(Name::KPast, ["key", "keys", "k"]), (Name::VPast, ["value", "values", "v"])];
+    let mut names = both.iter().flat_map(|(_, names)| names);
+    if !is_of_layer && names.all(|own| !own.eq_ignore_ascii_case(last)) {
+        return None;
+    }
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> = name.split(['.', '/']).collect();
     let (last, modules) = words.split_last()?;
-    let is_of_layer = last.parse::<usize>().is_ok();
-    let both = [(Name::KPast, ["key", "keys", "k"]), (Name::VPast, ["value", "values", "v"])];
     let is_cache = modules.iter().any(|module| CACHES.contains(module));
     both.into_iter().find_map(|(step, names)| {
         let is_listed = is_of_layer
