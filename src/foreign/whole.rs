@@ -138,8 +138,10 @@ impl Node {
 /// Whether a file records a single attention: it states its run, or has nothing but steps and weights.
 #[must_use]
 pub fn is_record(bundle: &Bundle) -> bool {
-    let is_step =
-        |info: &Info| Name::in_files(&info.name).is_some() || !info.name.contains(['.', '/', '-']);
+    let is_step = |info: &Info| {
+        let is_alone = !info.name.contains(['.', '/', '-']) && layer_in(&info.name).is_none();
+        Name::in_files(&info.name).is_some() || is_alone
+    };
     let infos = || bundle.infos().iter();
     bundle.config().is_some()
         || infos().any(is_step) && infos().all(|info| is_step(info) || is_weight(&info.name))

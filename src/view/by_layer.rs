@@ -162,7 +162,12 @@ fn verdict(found: &ByLayer) -> String {
     };
     let (name, part) = (shown(&line.name), line.part.told());
     let own = magnitude(line.own.unwrap_or(0.0));
+    // A module of no kind is called what the model calls it.
+    let inner = name_of(line);
+    let part = if line.part == ModelPart::Other { inner.as_str() } else { part };
+    let is_whole = is_whole_layer(found, line);
     let place = match line.layer {
+        Some(layer) if is_whole => tr!("layer {layer}, of which nothing else was recorded,", layer),
         Some(layer) => tr!("the {part} of layer {layer}", part, layer),
         None => tr!("the {part}", part),
     };
@@ -205,11 +210,17 @@ fn verdict(found: &ByLayer) -> String {
         ),
     };
     let is_inner = ["attn", "attention"].iter().any(|word| line.path.contains(word));
-    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm {
+    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm || is_whole {
         first
     } else {
         tr!("not attention: {first}", first)
     }
+}
+
+/// Whether what a layer gives in the end is all of it that was compared.
+fn is_whole_layer(found: &ByLayer, line: &Line) -> bool {
+    let of_layer = found.lines.iter().filter(|own| own.layer == line.layer);
+    line.part == ModelPart::Layer && of_layer.filter(|own| own.error.is_some()).count() == 1
 }
 
 /// The other parts that are wrong by themselves.

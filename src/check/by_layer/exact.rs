@@ -14,11 +14,11 @@ use super::super::tolerance::Tolerances;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
-use super::sums::{scaled, terms};
-use base::error::Result;
+use super::sums::{MOST, some, terms as terms_of, weighed};
+use base::error::{Error, Result};
 use config::Settings;
 use foreign::{ModelPart, Node};
-use program::{Name, Trace, added_up, wide};
+use program::{Name, Step, Trace, added_up, wide};
 use run::{Run, Sources};
 
 /// So many rows tell what a part does.
@@ -67,29 +67,72 @@ impl<'a> Exact<'a> {
         let rows = self.sides.some_rows(at, 0, FEW);
         let mut found = Vec::new();
         if let Some([own, _]) = self.sides.picked(at, &rows)? {
-            found = terms(&own, &self.earlier(at, &rows, 0)?, tolerance_of(&own)?)?;
+            found = terms_of(&own, &self.earlier(at, &rows, 0)?, tolerance_of(&own)?)?;
         }
         self.sums.insert(at, found.clone());
         Ok(found)
     }
 
-    /// What the sum in a place is made of, in the reference and in the port: names of nodes, and the factor of the last.
+    /// What the sum in a place is made of, in the reference and in the port: names of nodes, with their factors.
     pub fn both_terms(&mut self, at: usize, found: Measure) -> Result<Option<[String; 2]>> {
         let rows = self.sides.some_rows(at, found.row, FEW);
         let Some(both) = self.sides.picked(at, &rows)? else { return Ok(None) };
         let mut told = Vec::new();
+        let meant = self.terms(at)?;
         for (side, own) in both.iter().enumerate() {
             let earlier = self.earlier(at, &rows, side)?;
-            let name = |at: usize| self.sides.nodes().get(at).map_or("", |node| node.name.as_str());
             let tolerance = if side == 0 { tolerance_of(own)? } else { found.tolerance };
-            let plain = terms(own, &earlier, tolerance)?;
+            let mut terms = None;
+            let plain = terms_of(own, &earlier, tolerance)?;
             if !plain.is_empty() {
-                told.push(plain.into_iter().map(name).collect::<Vec<_>>().join(" + "));
-            } else if let Some((base, term, factor)) = scaled(own, &earlier, tolerance)? {
-                told.push(format!("{} + {factor:.4} · {}", name(base), name(term)));
+                terms = Some(plain.into_iter().map(|at| (at, 1.0)).collect());
             }
+            let choices = (2..=MOST).map(|count| some(&earlier, count));
+            for choices in std::iter::once(vec![meant.clone()]).chain(choices) {
+                if terms.is_none() {
+                    terms = weighed(own, &earlier, choices, tolerance)?;
+                }
+            }
+            told.extend(terms.map(|terms| self.told(&terms)));
         }
         Ok(<[String; 2]>::try_from(told).ok())
+    }
+
+    /// A sum of nodes with factors, in words.
+    fn told(&self, terms: &[(usize, f64)]) -> String {
+        let name = |at: usize| self.sides.nodes().get(at).map_or("", |node| node.name.as_str());
+        let term = |(at, factor): &(usize, f64)| {
+            // Factors that were solved for are as exact as the numbers.
+            let is_one = (factor - 1.0).abs() < 1e-3;
+            if is_one { name(*at).to_owned() } else { format!("{factor:.4} · {}", name(*at)) }
+        };
+        terms.iter().map(term).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// The node before a part from which it would give what it gave, in place of the one that it should read.
+    pub fn from_another(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
+        let Some((node, [input])) =
+            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
+        else {
+            return Ok(None);
+        };
+        let parameters = in_numbers(self.sides.left.parameters(&node.path)?)?;
+        let Some(reading) = self.reading(at, *input, &parameters)? else { return Ok(None) };
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let parameters = self.of_port(at, parameters, found)?;
+        for (place, x) in self.earlier(at, &rows, 1)?.iter().rev() {
+            let is_it =
+                |given: Tensor| Ok::<_, Error>(apart(&recorded, &given)? <= found.tolerance);
+            if place != input
+                && x.dims() == recorded.dims()
+                && let Some(given) = reading.gives(x, &parameters)?
+                && is_it(given)?
+            {
+                return Ok(self.sides.nodes().get(*place).map(|node| node.name.clone()));
+            }
+        }
+        Ok(None)
     }
 
     /// Rows of a node that rows of another one read: those of positions are there once for all items.
@@ -189,8 +232,8 @@ impl<'a> Exact<'a> {
     ) -> Result<Option<Reading>> {
         let Some(node) = self.sides.nodes().get(at) else { return Ok(None) };
         let rows = self.sides.some_rows(at, 0, FEW);
-        let (Some([x, _]), Some([output, _])) =
-            (self.sides.picked(input, &rows)?, self.sides.picked(at, &rows)?)
+        let (Some(x), Some([output, _])) =
+            (self.sides.picked_left(input, &rows)?, self.sides.picked(at, &rows)?)
         else {
             return Ok(None);
         };
@@ -241,6 +284,13 @@ impl<'a> Exact<'a> {
 }
 
 impl Beside {
+    /// What it is, where it is a function of single numbers, without parameters.
+    pub fn function(&self) -> Option<String> {
+        let step = self.trace.step(self.output)?;
+        let reads_x = |read: &Step| read.name == Name::X;
+        self.trace.read_by(step).into_iter().all(reads_x).then(|| self.trace.formula(step))
+    }
+
     /// What was recorded, and what it should be.
     fn pair(&self) -> Option<(&Tensor, &Tensor)> {
         let expected = &self.trace.step(self.output)?.value;

@@ -83,14 +83,33 @@ fn explained(
     {
         facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
     }
-    let report = match exact.beside(at, found)? {
-        Some(beside) => exact.diagnosed(&beside, Path::new(&partner))?,
+    let beside = exact.beside(at, found)?;
+    let report = match &beside {
+        Some(beside) => exact.diagnosed(beside, Path::new(&partner))?,
         None => None,
     };
+    let is_explained = report.as_ref().is_some_and(|report| {
+        report.diagnosis.as_ref().is_some_and(|found| !found.findings.is_empty())
+    });
+    if facts.is_empty()
+        && !is_explained
+        && let Some(other) = exact.from_another(at, found)?
+    {
+        let meant = node.reads.first().and_then(|at| sides.nodes().get(*at));
+        let meant = meant.map_or("", |meant| meant.name.as_str());
+        let (other, meant) = (shown(&other), shown(meant));
+        facts.push(tr!("it reads {other}, not {meant}", other, meant));
+    }
     if facts.is_empty() && report.is_none() {
         return Ok(None);
     }
-    let what = tr!("{part}, computed from the port's own inputs", part = node.part.told());
+    let part = node.part.told();
+    let what = match beside.and_then(|beside| beside.function()) {
+        Some(function) => {
+            tr!("{part}, computed from the port's own inputs as {function}", part, function)
+        }
+        None => tr!("{part}, computed from the port's own inputs", part),
+    };
     Ok(Some(Named { what, facts, report }))
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use candle_core::Tensor;
 
+use super::super::cells::cells;
 use super::measure::apart;
 use base::error::Result;
 use program::{
@@ -63,7 +64,7 @@ impl Reading {
     }
 
     /// The numbers of what the part gives.
-    fn gives(&self, x: &Tensor, parameters: &Parameters) -> Result<Option<Tensor>> {
+    pub fn gives(&self, x: &Tensor, parameters: &Parameters) -> Result<Option<Tensor>> {
         let trace = self.run(x, parameters)?;
         Ok(trace.and_then(|trace| trace.step(self.output).map(|step| step.value.clone())))
     }
@@ -78,7 +79,12 @@ pub fn read(
     hint: &mut Option<usize>,
     tolerance: f64,
 ) -> Result<Option<Reading>> {
-    let all = readings(x, output.dim(2)?, parameters, eps)?;
+    let mut all = readings(x, output.dim(2)?, parameters, eps)?;
+    if parameters.is_empty() && x.dims() == output.dims() {
+        all.extend(
+            Shape { features: x.dim(2)?, wide: x.dim(2)?, parameters }.functions(x, output)?,
+        );
+    }
     let off = |reading: &Reading| match reading.gives(x, parameters) {
         Ok(Some(given)) if given.dims() == output.dims() => apart(output, &given),
         _ => Ok(f64::INFINITY),
@@ -167,6 +173,18 @@ impl Shape<'_> {
             Some((_, count)) => Some([count, columns]),
             None => Some([rows, columns]),
         }
+    }
+
+    /// Functions of single numbers: an activation, a factor, a soft cap.
+    fn functions(&self, x: &Tensor, output: &Tensor) -> Result<Vec<Reading>> {
+        let maps = Map::ALL.into_iter().map(|map| (Name::MlpHidden, Op::from(Slip::Map(map))));
+        let scalings = scalings(x, output)?.into_iter().map(|own| (Name::LinearOutput, own.into()));
+        let reading = |(name, op): (Name, Op)| {
+            let (mut program, x) = self.start();
+            program.then(name, op, &[x])?;
+            Ok(Reading { program, taken: Vec::new(), output: name })
+        };
+        maps.chain(scalings).map(reading).collect()
     }
 
     fn norms(&self, eps: Option<f64>) -> Result<Vec<Reading>> {
@@ -297,6 +315,37 @@ impl Builder<'_> {
         Reading { program: self.program, taken: self.taken, output }
     }
 }
+
+/// The factor, and the soft cap, that make the largest number of `x` what it became.
+fn scalings(x: &Tensor, output: &Tensor) -> Result<Vec<Scaling>> {
+    let (inputs, outputs) = (cells(x)?, cells(output)?);
+    let finite = inputs.iter().zip(&outputs).filter(|(x, y)| x.is_finite() && y.is_finite());
+    let Some((x, y)) = finite.max_by(|left, right| left.0.abs().total_cmp(&right.0.abs())) else {
+        return Ok(Vec::new());
+    };
+    let (x, y) = (*x, *y);
+    let mut all = vec![Scaling::By { factor: y / x }];
+    if x * y > 0.0 && y.abs() < x.abs() {
+        // cap · tanh(x / cap) grows with the cap.
+        let (mut low, mut high) = (y.abs(), y.abs() * MOST_CAP);
+        for _ in 0..BISECTIONS {
+            let cap = f64::midpoint(low, high);
+            if cap * (x.abs() / cap).tanh() < y.abs() { low = cap } else { high = cap }
+        }
+        // Caps are numbers of few digits.
+        let digits = 10_f64.powf(4.0 - high.log10().ceil());
+        all.push(Scaling::SoftCap { cap: (high * digits).round() / digits });
+    }
+    Ok(all
+        .into_iter()
+        .filter(|own| !matches!(own, Scaling::By { factor } if !factor.is_finite()))
+        .collect())
+}
+
+/// A cap that is so many times a number leaves it as it is, in f32.
+const MOST_CAP: f64 = 1e4;
+/// So many halves of that are as exact as f64.
+const BISECTIONS: usize = 100;
 
 fn as_it_is(name: &str) -> Taken {
     Taken { name: name.to_owned(), rows: None, is_transposed: false }

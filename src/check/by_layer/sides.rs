@@ -278,6 +278,23 @@ impl Sides {
         self.alignment.rows(node.rows(), &counts)
     }
 
+    /// How many of so many tokens each pass of the port has, at a node.
+    pub fn passes(&self, at: usize, tokens: usize) -> Vec<usize> {
+        let places = self.beside.get(at).map(Vec::as_slice).unwrap_or_default();
+        let rows = |(pass, place): (usize, &Option<usize>)| {
+            Some(self.right.nodes.get(pass)?.get((*place)?)?.rows())
+        };
+        let rows: Vec<usize> = places.iter().enumerate().filter_map(rows).collect();
+        let items = rows.iter().sum::<usize>().checked_div(tokens).unwrap_or(1).max(1);
+        rows.into_iter().map(|rows| rows / items).collect()
+    }
+
+    /// Which rows of a node stand beside which of the port's one pass, where they do not stand in the same places.
+    pub fn aligned(&self, at: usize) -> Option<Vec<Beside>> {
+        let rows = self.rows(at).filter(|_| self.right.nodes.len() == 1)?;
+        rows.iter().any(|own| own.left != own.right).then_some(rows)
+    }
+
     /// Rows of a node of the reference, in f32, as (1, rows, width).
     pub fn picked_left(&self, at: usize, rows: &[usize]) -> Result<Option<Tensor>> {
         let source = self.nodes().get(at).and_then(|node| self.left.source(0, node));

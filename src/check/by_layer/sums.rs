@@ -28,35 +28,66 @@ pub fn terms(sum: &Tensor, earlier: &[(usize, Tensor)], tolerance: f64) -> Resul
     Ok(Vec::new())
 }
 
-/// The two tensors of which the second, by a factor, is added to the first to make a sum; and the factor. Nothing where none
-/// comes within the tolerance.
-pub fn scaled(
+/// The tensors that make a sum with factors, of one of these choices, and the factors; nothing where none comes within the
+/// tolerance.
+pub fn weighed(
     sum: &Tensor,
     earlier: &[(usize, Tensor)],
+    choices: impl IntoIterator<Item = Vec<usize>>,
     tolerance: f64,
-) -> Result<Option<(usize, usize, f64)>> {
-    let fitting: Vec<&(usize, Tensor)> =
-        earlier.iter().filter(|(_, own)| own.dims() == sum.dims()).collect();
-    let dot = |left: &Tensor, right: &Tensor| -> Result<f64> {
-        Ok(left.mul(right)?.to_dtype(DType::F64)?.sum_all()?.to_scalar()?)
-    };
+) -> Result<Option<Vec<(usize, f64)>>> {
     let mut best = (tolerance, None);
-    for (base, one) in &fitting {
-        let rest = sum.sub(one)?;
-        for (term, other) in fitting.iter().filter(|(term, _)| term != base) {
-            let square = dot(other, other)?;
-            let factor = if square > 0.0 { dot(&rest, other)? / square } else { 0.0 };
-            let off = apart(sum, &one.add(&other.affine(factor, 0.0)?)?)?;
-            if off < best.0 {
-                best = (off, Some((*base, *term, factor)));
-            }
+    for places in choices.into_iter().filter(|places| !places.is_empty()) {
+        let of = |place: &usize| {
+            earlier.iter().find(|(at, own)| at == place && own.dims() == sum.dims())
+        };
+        let Some(parts) = places.iter().map(of).collect::<Option<Vec<_>>>() else { continue };
+        let parts: Vec<&Tensor> = parts.into_iter().map(|(_, own)| own).collect();
+        let Some(factors) = factors(sum, &parts)? else { continue };
+        let scaled =
+            parts.iter().zip(&factors).map(|(part, factor)| Ok(part.affine(*factor, 0.0)?));
+        let off = apart(sum, &added_up(scaled)?)?;
+        if off < best.0 {
+            best = (off, Some(places.into_iter().zip(factors).collect()));
         }
     }
     Ok(best.1)
 }
 
+/// All choices of so many earlier tensors.
+pub fn some(earlier: &[(usize, Tensor)], count: usize) -> Vec<Vec<usize>> {
+    let place = |at: usize| earlier.get(at).map(|(place, _)| *place);
+    let chosen = choices(earlier.len(), count).into_iter();
+    chosen.map(|own| own.into_iter().filter_map(place).collect()).collect()
+}
+
+/// The factors by which these tensors come nearest to a sum, by least squares; nothing where they do not tell.
+fn factors(sum: &Tensor, parts: &[&Tensor]) -> Result<Option<Vec<f64>>> {
+    let dot = |left: &Tensor, right: &Tensor| -> Result<f64> {
+        Ok(left.mul(right)?.to_dtype(DType::F64)?.sum_all()?.to_scalar()?)
+    };
+    let mut rows = Vec::new();
+    for own in parts {
+        let row = parts.iter().chain([&sum]).map(|other| dot(own, other));
+        rows.push(row.collect::<Result<Vec<f64>>>()?);
+    }
+    // The normal equations, of which the matrix is positive.
+    for at in 0..rows.len() {
+        let pivot = rows[at].clone();
+        if pivot[at] <= 0.0 || !pivot[at].is_normal() {
+            return Ok(None);
+        }
+        for (_, row) in rows.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+            let share = row[at] / pivot[at];
+            row.iter_mut().zip(&pivot).for_each(|(own, pivot)| *own -= share * pivot);
+        }
+    }
+    let solved = rows.iter().enumerate().map(|(at, row)| row[rows.len()] / row[at]);
+    Ok(Some(solved.collect()))
+}
+
 /// A residual stream is the sum of itself, an attention and an MLP.
-const MOST: usize = 3;
+pub const MOST: usize = 3;
 
 /// The choices of so many of `all` places, later ones first.
 fn choices(all: usize, count: usize) -> Vec<Vec<usize>> {
@@ -97,9 +128,11 @@ mod tests {
         assert_eq!(terms(&all[1], &earlier, 1e-5).expect("numbers"), [1]);
         let none = (sum * 1.5).expect("fits");
         let other = (&all[1] + (&all[2] * 0.22).expect("fits")).expect("fits");
-        let (base, term, factor) = scaled(&other, &earlier, 1e-5).expect("numbers").expect("found");
-        assert_eq!((base, term), (1, 2));
-        assert!((factor - 0.22).abs() < 1e-5);
+        let found = weighed(&other, &earlier, some(&earlier, 2), 1e-5).expect("numbers");
+        let [(1, one), (2, factor)] = found.expect("found")[..] else {
+            panic!("the second and third")
+        };
+        assert!((one - 1.0).abs() < 1e-5 && (factor - 0.22).abs() < 1e-5);
         assert!(terms(&none, &earlier, 1e-5).expect("numbers").is_empty());
     }
 }

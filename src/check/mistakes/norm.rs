@@ -4,7 +4,7 @@ use super::{Knob, Range, Sibling, others};
 use program::{Axes, Kind, Norm, Squares};
 
 pub fn knobs(own: &Norm) -> Vec<Knob> {
-    let powers = (1..10).map(|power| 0.1_f64.powi(power));
+    let powers = (0..10).map(|power| 0.1_f64.powi(power));
     let common: Vec<f64> = [0.0, 1e-12].into_iter().chain(powers).collect();
     vec![Knob::new(own, ("eps", own.eps), Range::Positive, &common, |own, eps| {
         own.eps = eps;

@@ -250,6 +250,13 @@ impl Operation for Slip {
         if fits { Ok(x.to_vec()) } else { Err(Misread) }
     }
 
+    fn formula(&self, names: &[&str]) -> Result<String, Misread> {
+        match (self, names) {
+            (Self::Map(map), [x, ..]) => Ok(format!("{}({x})", map.name())),
+            _ => Err(Misread),
+        }
+    }
+
     fn adjoint(&self, _: usize, _: &[&Axes], _: &Axes) -> Adjoint {
         Adjoint::Unknown
     }
