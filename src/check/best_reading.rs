@@ -9,6 +9,7 @@ use super::mask_claim::hides_more;
 use super::reading::Reading;
 use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
+use super::step_report::Status;
 use super::tolerance::Tolerances;
 use base::error::{Error, Result};
 use config::{Fill, Settings, Start};
@@ -50,6 +51,11 @@ impl Tried {
     /// How many steps are the same but for the rounding of any type.
     fn same(&self) -> usize {
         self.apart.iter().filter(|apart| **apart <= FITS).count()
+    }
+
+    /// Whether a recorded step is compared.
+    fn compares(&self) -> bool {
+        self.recomputed.steps.iter().any(|step| step.status != Status::Missing)
     }
 
     /// Whether X is read tokens-first here, and not in another reading that finds as many steps, in their lengths: where batch
@@ -160,6 +166,11 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
         reading.contradictions.extend(against_its_config(&reading, &run)?);
         match recompute(reading.clone(), run, tolerances, Orders::Any) {
             Ok(recomputed) if recomputed.is_trivial && !recomputed.may_be_single_tokens() => {}
+            // Tokens of one item, which attention may have failed to mix, are likelier than items of one token, tokens-first.
+            Ok(recomputed)
+                if recomputed.is_trivial
+                    && recomputed.tokens_first
+                    && found.iter().any(Tried::compares) => {}
             // What was recorded contradicts nothing that gives the numbers as well.
             Ok(recomputed)
                 if !recomputed.contradictions.is_empty()

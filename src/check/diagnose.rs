@@ -10,12 +10,12 @@ use super::catalogue::Situation;
 use super::clues::{clues, first_wrong_part};
 use super::explain::explain;
 use super::finding::{Diagnosis, Finding};
-use super::rounding::{computed_in, in_fewer_bits, narrow_type, rounding};
+use super::rounding::{computed_in, in_fewer_bits, narrow_type, off_by, rounding};
 use super::scope::Scope;
 use super::step_report::{Status, StepReport, mark_inherited};
 use base::error::Result;
 use config::Config;
-use program::{Name, Program, Trace};
+use program::{Kind, Name, Program, Trace};
 
 /// A recorded run that is to be diagnosed.
 pub struct Case<'a> {
@@ -68,10 +68,18 @@ impl Case<'_> {
             match narrow_type(&whole, step)? {
                 // Its numbers are those of that type: it was computed in it, or from here on.
                 Some((precision, true)) => diagnosis.findings.push(computed_in(step, precision)),
-                Some((_, false)) | None => unexplained.push(step),
+                narrow => unexplained.push((step, narrow.map(|(precision, _)| precision))),
             }
         }
-        diagnosis.unexplained = unexplained;
+        // Where all else is the rounding of fewer bits, so is what has its size and no direction.
+        let is_lowered = diagnosis.findings.iter().any(|found| found.kind == Some(Kind::Precision))
+            && diagnosis.findings.iter().all(Finding::is_rounding);
+        for (step, narrow) in unexplained {
+            match narrow.filter(|_| is_lowered) {
+                Some(precision) => diagnosis.findings.push(off_by(step, precision)),
+                None => diagnosis.unexplained.push(step),
+            }
+        }
         if let Some(lowered) = in_fewer_bits(&whole, steps, &diagnosis)? {
             diagnosis = lowered;
         }

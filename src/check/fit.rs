@@ -4,7 +4,7 @@ use super::candidate::Candidate;
 use super::cells::{cells, is_number};
 use super::mistakes::Range;
 use super::scope::Scope;
-use super::thresholds::AS_MEANT;
+use super::thresholds::{AS_LOWERED, AS_MEANT};
 use base::error::Result;
 use program::Name;
 
@@ -31,6 +31,10 @@ impl Free<'_> {
         let near = |value: &&f64| (*value - fitted).abs() <= 2e-3 * value.abs();
         let plain = self.usual.iter().find(near).copied().or_else(|| rounded(fitted));
         let stated = if self.range == Range::Stated { stated(fitted) } else { Some(fitted) };
+        // So does that of fewer bits, in whose place nobody writes a number of many digits.
+        let is_lowered = matches!(self.range, Range::Factor | Range::Positive)
+            && (fitted - self.meant).abs() <= AS_LOWERED * self.meant.abs();
+        let stated = stated.filter(|_| plain.is_some() || !is_lowered);
         let rough = few_digits(fitted).into_iter().filter(|_| self.is_rough);
         rough
             .chain(plain.filter(|_| stated.is_some()))

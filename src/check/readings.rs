@@ -319,9 +319,12 @@ fn in_each_order(mut all: Vec<Reading>, settings: &Settings) -> Result<Vec<Readi
         plain.matches.push(Match::as_it_is("mask", "mask").read(how));
     }
     let mut turned = Vec::new();
-    for reading in all.iter().filter(|_| may_turn) {
+    // One item's tokens may be items of one token, tokens-first.
+    let is_one_item = !says_so && !may_turn && !is_long(x, 1, 1);
+    for reading in all.iter().filter(|_| may_turn || is_one_item) {
         let Some((sources, seen)) = reading.sources.with_tokens_first()? else { continue };
-        let mut reading = Reading { sources, tokens_first: true, ..reading.clone() };
+        let is_trivial = is_one_item;
+        let mut reading = Reading { sources, tokens_first: true, is_trivial, ..reading.clone() };
         reading.matches.push(seen);
         turned.push(reading);
     }

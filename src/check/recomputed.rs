@@ -57,7 +57,11 @@ impl Recomputed {
         let mut mixed = self.trace.steps().iter().zip(mixed).filter(|(_, is_mixed)| *is_mixed);
         let is_compared =
             |step: &Step| self.steps.iter().any(|found| found.step == Some(step.name));
-        let is_turned = self.named.has_turned && self.run.config().start == Start::Inputs;
+        // Where X is read tokens-first, so is the rest; an output alone may stand in either order.
+        let is_turned = self.named.has_turned
+            && !self.tokens_first
+            && self.steps.len() > 1
+            && self.run.config().start == Start::Inputs;
         let is_plain = self.unmatched.is_empty() && !is_turned;
         is_plain && mixed.any(|(step, _)| is_compared(step))
     }

@@ -94,7 +94,12 @@ pub fn narrow_type(scope: &Scope, at: Name) -> Result<Option<(Precision, bool)>>
         if off < LEAST_CELLS || 2 * off < open {
             continue;
         }
-        let are_of_type = cells(&precision.round(recorded)?)? == found;
+        // What is as it should be, as the past of a cache is, need not be of that type.
+        let rounded = cells(&precision.round(recorded)?)?;
+        let mut each = found.iter().zip(&expected).zip(&rounded);
+        let are_of_type = each.all(|((found, expected), rounded)| {
+            found.total_cmp(rounded).is_eq() || found.total_cmp(expected).is_eq()
+        });
         // What is far smaller is the rounding of another type.
         let is_as_large = are_of_type || furthest >= LEAST_ROUNDING * spacing * size;
         if is_as_large && furthest <= 2.0 * spacing * size && (factor - 1.0).abs() <= spacing {
@@ -108,6 +113,16 @@ pub fn narrow_type(scope: &Scope, at: Name) -> Result<Option<(Precision, bool)>>
 pub fn computed_in(step: Name, precision: Precision) -> Finding {
     let summary = tr!(
         "{step}: it is computed in {name}: its numbers are of that type, and off by its rounding alone",
+        step,
+        name = precision.name()
+    );
+    precise(step, &summary)
+}
+
+/// The finding that a step is off by the rounding of fewer bits, in which other steps are computed.
+pub fn off_by(step: Name, precision: Precision) -> Finding {
+    let summary = tr!(
+        "{step}: what it is off by has the size of the rounding of {name}, and no direction: steps before it are computed in fewer bits",
         step,
         name = precision.name()
     );

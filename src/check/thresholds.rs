@@ -112,3 +112,6 @@ pub const MOST_OF_A_BIAS: f64 = 0.99;
 /// A fitted number that is so near the meant one, as a part of it, is that one: rounding of f32 leaves five digits, and nobody
 /// writes another number in more.
 pub const AS_MEANT: f64 = 1e-5;
+
+/// The same of products in TF32, whose numbers have 10 bits.
+pub const AS_LOWERED: f64 = 1.0 / 1024.0;

@@ -150,9 +150,12 @@ impl Trends {
             let squares = sums.iter().map(|sums| sums.d_d).sum();
             let mut spreads = spreads(&sums);
             if add_up {
-                // Small numbers can come from large ones that cancelled, and have the rounding of those.
+                // Small numbers can come from large ones that cancelled, and have the rounding of those. What all cells of
+                // a group share, as those of one feature share that of their values, is a sample of one.
                 let typical = mean_square(&sums);
+                let shared = root_mean_square(sums.iter().map(|sums| sums.d / sums.count));
                 for (spread, sums) in spreads.iter_mut().zip(&sums) {
+                    spread.shift = spread.shift.max(shared / 2.0);
                     let larger = (typical / (sums.v_v / sums.count)).sqrt();
                     spread.margin *= if larger.is_finite() { larger.max(1.0) } else { 1.0 };
                 }

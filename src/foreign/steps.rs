@@ -145,7 +145,7 @@ pub fn fitting<'a>(
 
 /// What is nearer than this, and by so many times nearer than any other, is meant, wrong as it may be.
 const NEAR: f64 = 0.1;
-const FAR: f64 = 10.0;
+const FAR: f64 = 5.0;
 
 /// The smallest number above 0 of f16, 2^−24.
 const SMALLEST: f64 = 5.960_464_5e-8;
