@@ -31,11 +31,14 @@ pub fn distance(recorded: &Tensor, value: &Tensor) -> Result<f64> {
         recorded
             .iter()
             .zip(value)
-            .map(|(left, right)| difference(*left, *right).abs().min(1e3))
+            .map(|(left, right)| match (left.is_nan(), right.is_nan()) {
+                (false, false) => difference(*left, *right).abs().min(1e3),
+                (true, true) => 0.0,
+                _ => f64::INFINITY,
+            })
             .sum()
     };
-    let sum: f64 = of_pairs(recorded, value, apart)?.into_iter().sum();
-    Ok(if sum.is_nan() { f64::INFINITY } else { sum })
+    Ok(of_pairs(recorded, value, apart)?.into_iter().sum())
 }
 
 /// The difference of two numbers; none where it is infinite, as between a number and a mask's −∞, and none of equal ones.

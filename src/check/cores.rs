@@ -12,12 +12,14 @@ use base::memory::lacking;
 use config::{CausalAlign, End, Mask, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask, take_slopes,
+    Caller, FoundMask, Match, Paged, Qkv, Unmatched, listed, take_arguments, take_bias, take_mask,
+    take_slopes,
 };
 use program::Name;
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
 pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
+    take_head_norms(&mut draft);
     let has_output =
         draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
@@ -30,14 +32,19 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     draft.unmatched.extend(beside.iter().map(FoundMask::left_out));
     let slopes = take_slopes(&mut draft.record);
     let bias = take_bias(&mut draft.record, Caller::Core);
-    let biased = |reading: Reading| {
+    let biased = |mut reading: Reading| {
         let of_slopes = match &slopes {
             Some(slopes) => of_slopes(&reading, slopes)?,
             None => None,
         };
-        match bias.as_ref().or(of_slopes.as_ref()) {
-            Some(bias) => with_its_bias(reading, bias),
-            None => Ok(reading),
+        match (bias.as_ref().or(of_slopes.as_ref()), &slopes) {
+            (Some(bias), _) => with_its_bias(reading, bias),
+            (None, Some(Entry { name, .. })) => {
+                let why = tr!("it has no number for each head").to_owned();
+                reading.unmatched.push(Unmatched { tensor: name.clone(), why });
+                Ok(reading)
+            }
+            (None, None) => Ok(reading),
         }
     };
     let mut masks: Vec<Option<FoundMask>> = masks.into_iter().map(Some).collect();
@@ -81,7 +88,10 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             Match { tensor, ..found.clone() }
         };
         let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name));
-        let own = Draft { matches: matches.collect(), ..own };
+        let mut own = Draft { matches: matches.collect(), ..own };
+        if is_behind_cache(&own) {
+            own.settings.causal_align = Some(CausalAlign::BottomRight);
+        }
         let aligned = aligned_to_lengths(&own)?;
         // Behind a cache what counts is where each length ends; a mask that ends with the cache itself contradicts that.
         let behind_cache =
@@ -116,6 +126,34 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             Ok(all)
         }
     }
+}
+
+/// Takes the weights and biases of norms of heads that stand in a kernel's file under the names that modules have them by.
+fn take_head_norms(draft: &mut Draft) {
+    for step in [Name::WQNorm, Name::WKNorm, Name::BQNorm, Name::BKNorm] {
+        let row = step.row();
+        let is_it = |entry: &&mut Entry| {
+            let ends = |stored: &&str| {
+                let before = entry.name.strip_suffix(*stored);
+                before.is_some_and(|before| before.is_empty() || before.ends_with(['.', '/']))
+            };
+            entry.tensor.rank() == 1 && row.stored.iter().any(ends)
+        };
+        let Some(entry) = draft.record.entries.iter_mut().find(is_it) else { continue };
+        draft.matches.push(Match::as_it_is(row.name, &entry.name));
+        row.name.clone_into(&mut entry.name);
+    }
+}
+
+/// Whether a file has the lengths of what stands in a cache, and fewer queries than keys: kernels that read it align a causal
+/// mask to the last key.
+fn is_behind_cache(draft: &Draft) -> bool {
+    let Draft { record, settings, matches, .. } = draft;
+    let tokens = |name: Name| record.tensor(name.as_str())?.dims().get(2).copied();
+    matches.iter().any(|taken| taken.step == "lengths")
+        && settings.mask == Some(Mask::Causal)
+        && settings.causal_align.is_none()
+        && tokens(Name::QHeads) < tokens(Name::KHeads)
 }
 
 /// A causal mask whose last query stands at the last key of each item's length.

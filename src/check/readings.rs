@@ -38,6 +38,9 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     if is_foreign && (is_stated || flags.weights.is_none() && has_delta_rule(record)?) {
         return of_delta_rule(forward, flags);
     }
+    if is_foreign {
+        without_kept_axes(&mut forward)?;
+    }
     let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };
     let all = of_forward(&forward, flags)?;
     if gradients.is_empty() {
@@ -45,6 +48,18 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     }
     let with = |reading| with_gradients(reading, &gradients, &forward.entries, flags);
     Ok(all.into_iter().map(with).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// Leaves out the last axis of what code has reduced, where it kept it with one place: `keepdim=True`.
+fn without_kept_axes(record: &mut Record) -> Result<()> {
+    for entry in &mut record.entries {
+        let means = meanings(&entry.name);
+        let is_reduced = matches!(means.first(), Some(Name::Lse | Name::Delta));
+        if is_reduced && matches!(entry.tensor.dims(), [_, _, _, 1]) {
+            entry.tensor = entry.tensor.squeeze(3)?;
+        }
+    }
+    Ok(())
 }
 
 /// The same of a file without gradients.

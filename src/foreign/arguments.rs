@@ -72,12 +72,26 @@ const ARGUMENTS: &[Argument] = &[
     Argument {
         key: "lengths",
         step: Name::MaskedScores,
-        names: &["cache_seqlens", "seqlens_k", "seqused_k", "nonpad_kv_seqlen", "context_lens"],
+        names: LENGTHS,
         text: |numbers| {
             let all = numbers.iter().map(|number| whole(*number));
             Some(listed(&all.collect::<Option<Vec<_>>>()?))
         },
     },
+];
+
+/// What the lengths of items are called, or of what stands in a cache for them.
+pub const LENGTHS: &[&str] = &[
+    "cache_seqlens",
+    "cache_lens",
+    "seqlens_k",
+    "seqused_k",
+    "nonpad_kv_seqlen",
+    "context_lens",
+    "lengths",
+    "seq_lens",
+    "kv_lens",
+    "kv_seqlens",
 ];
 
 /// What files say beside that: it holds where something else was stated, or the numbers fit nothing that was.
@@ -224,7 +238,7 @@ pub fn dropout_of(record: &Record) -> Result<Option<f64>> {
 }
 
 fn single(numbers: &[f64]) -> Option<f64> {
-    <[f64; 1]>::try_from(numbers).ok().map(|[number]| number)
+    <[f64; 1]>::try_from(numbers).ok().map(|[number]| number).filter(|number| !number.is_nan())
 }
 
 /// One number, as it is.
@@ -287,7 +301,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let wrong = || {
             let what = tr!(
                 "holds {numbers}, which is not valid as {key}",
-                numbers = listed(&numbers),
+                numbers = quoted(&listed(&numbers)),
                 key = argument.key
             );
             let fix = tr!("leave it out of the file, and state {key}", key = argument.key);
@@ -297,7 +311,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         if !text.is_empty() {
             setting.set(settings, &text).map_err(|_| wrong())?;
         }
-        let how = tr!("which is {numbers}", numbers = listed(&numbers));
+        let how = tr!("which is {numbers}", numbers = quoted(&listed(&numbers)));
         matches.push(Match::as_it_is(argument.key, &entry.name).read(how));
     }
     // Without those of the queries they are those of both.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use file::{Entry, Record};
-use program::Name;
+use program::{Name, Role};
 
 /// What stands behind a name's last dot.
 pub fn last_segment(name: &str) -> &str {
@@ -122,14 +122,18 @@ pub fn is_gradient(name: &str) -> bool {
     gradient_of(name).is_some() || meanings(name).contains(&Name::Delta)
 }
 
-/// Takes the gradients out of a file that other code wrote: what is one number is none.
+/// Takes the gradients out of a file that other code wrote. A single number is none, but for that of a parameter: `d_k` is a
+/// size, and `requires_grad` a flag. Those say nothing of the numbers, and are left out.
 pub fn take_gradients(record: &mut Record) -> Vec<Entry> {
-    // A single number `d_k` is a size.
-    let is_size = |entry: &Entry| {
-        entry.tensor.elem_count() == 1 && !entry.name.to_ascii_lowercase().contains("grad")
+    let is_gradient = |entry: &mut Entry| is_gradient(&entry.name);
+    let is_parameter = |entry: &Entry| {
+        let own = gradient_of(&entry.name).unwrap_or_default();
+        let marked = entry.name.to_ascii_lowercase().contains("grad");
+        marked && asked(last_segment(&own)).iter().any(|name| name.role() == Role::Parameter)
     };
-    let is_gradient = |entry: &mut Entry| is_gradient(&entry.name) && !is_size(entry);
-    record.entries.extract_if(.., is_gradient).collect()
+    let mut all: Vec<Entry> = record.entries.extract_if(.., is_gradient).collect();
+    all.retain(|entry| entry.tensor.elem_count() > 1 || is_parameter(entry));
+    all
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::arguments::LENGTHS;
 use super::arranged::Qkv;
 use super::few_bits::{Beside, Codes, Parts, Slot, ways};
 use super::matched::Match;
@@ -28,8 +29,6 @@ pub struct Paged {
 /// Rows of a cache, each as long as it, are pages too.
 const TABLES: &[&str] =
     &["block_table", "block_tables", "page_table", "page_tables", "cache_batch_idx"];
-const LENGTHS: &[&str] =
-    &["cache_seqlens", "seq_lens", "seqlens_k", "seqused_k", "context_lens", "kv_lens"];
 const FIRST_QUERIES: &[&str] = &["query_start_loc", "cu_seqlens_q", "qo_indptr"];
 const FIRST_PAGES: &[&str] = &["paged_kv_indptr", "kv_indptr"];
 const INDICES: &[&str] = &["paged_kv_indices", "kv_indices", "kv_page_indices"];

@@ -154,6 +154,7 @@ fn verdict(found: &ByLayer) -> String {
                 tr!("no part is wrong by itself: where one differs, what is behind it agrees")
                     .to_owned()
             }
+            _ if found.warning.is_some() => tr!("no part is wrong by itself").to_owned(),
             _ => tr!(
                 "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",
                 most = magnitude(most)

@@ -133,7 +133,7 @@ impl Joined {
         if all.iter().any(|piece| piece.count != unit) || unit == 0 {
             return Ok(all);
         }
-        let copies = (unit * all.len() / total).max(1);
+        let copies = (unit * all.len()).checked_div(total).unwrap_or(1).max(1);
         let place = Place { whole, at, axis, ranks, copies };
         let mut best = place.arranged(&all)?;
         // Of halves any may stand anywhere, as chunks of long sequences do.
@@ -257,6 +257,5 @@ fn sample(file: &Bundle, at: usize, first: usize, count: usize) -> Result<Tensor
 }
 
 fn agree(left: &Tensor, right: &Tensor) -> Result<bool> {
-    Ok(left.dims() == right.dims()
-        && apart(left, right)? <= tolerance_of(left)?.max(tolerance_of(right)?))
+    Ok(apart(left, right)? <= tolerance_of(left)?.max(tolerance_of(right)?))
 }

@@ -168,8 +168,11 @@ fn narrow(tensor: &Tensor) -> Result<DType> {
     Ok(DType::F32)
 }
 
-/// The measure of two tensors of one shape that have been read.
+/// The measure of two tensors that have been read; infinite where they have other shapes.
 pub fn apart(left: &Tensor, right: &Tensor) -> Result<f64> {
+    if left.dims() != right.dims() {
+        return Ok(f64::INFINITY);
+    }
     let rows = of_rows(left, right)?;
     let largest = rows.iter().map(|(_, size)| *size).fold(0.0, f64::max);
     let relative = |(apart, size): &(f64, f64)| {

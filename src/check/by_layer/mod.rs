@@ -21,7 +21,7 @@ use std::path::Path;
 use super::report::Report;
 use super::thresholds::ALLOWED;
 use super::tolerance::{Tolerance, Tolerances};
-use base::error::Result;
+use base::error::{Result, shown};
 use exact::Exact;
 use foreign::{ModelPart, Node};
 use measure::Measure;
@@ -88,6 +88,8 @@ pub fn by_layer(
         let (own, (_, other)) = (sides.nodes().get(at)?, sides.partner(at)?);
         (own.name != other.name).then(|| (own.name.clone(), other.name.clone()))
     });
+    let other_start = judge.other_start();
+    let stages = || [&sides.left, &sides.right].into_iter().find_map(|side| side.ranks.odd.clone());
     Ok(ByLayer {
         left: left.display().to_string(),
         right: right.display().to_string(),
@@ -100,7 +102,7 @@ pub fn by_layer(
             .collect(),
         undone,
         aligned: sides.alignment.told.clone(),
-        warning: sides.alignment.warning.clone(),
+        warning: sides.alignment.warning.clone().or(other_start).or_else(stages),
         lines,
     })
 }
@@ -231,6 +233,19 @@ impl Judge<'_> {
             return Ok(Line { own: Some(found.error), ..line });
         }
         Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, ..line })
+    }
+
+    /// That the two recordings begin with other numbers: what went into the first part is off by more than rounding adds up
+    /// to before it.
+    fn other_start(&mut self) -> Option<String> {
+        let (at, node) = self.sides.nodes().iter().enumerate().next()?;
+        let found = self.measured.get(at).copied().flatten().filter(|_| node.is_input)?;
+        (found.error > ALLOWED * found.tolerance).then(|| {
+            tr!(
+                "the two were not called with the same inputs: what the recordings begin with differs ({name})",
+                name = shown(&node.name)
+            )
+        })
     }
 
     /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something

@@ -70,6 +70,8 @@ pub struct Ranks {
     pub are_stages: bool,
     /// What was joined, in words.
     pub told: Vec<String>,
+    /// That a stage got other numbers than the one before it gave.
+    pub odd: Option<String>,
 }
 
 impl Ranks {
@@ -83,6 +85,7 @@ impl Ranks {
             place: PathBuf::new(),
             are_stages: false,
             told: Vec::new(),
+            odd: None,
         }
     }
 
@@ -192,6 +195,7 @@ impl Ranks {
                 same
             )
         };
+        let odd = told.first().cloned();
         told.insert(0, how);
         told.extend(joined.odd());
         Ok(Self {
@@ -201,6 +205,7 @@ impl Ranks {
             place: place.to_owned(),
             are_stages: starts.is_some(),
             told,
+            odd,
         })
     }
 }
@@ -262,7 +267,7 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
                 continue;
             };
             handed = Some(got.at);
-            let is_it = one.dims() == other.dims() && apart(&one, &other)? <= tolerance_of(&other)?;
+            let is_it = apart(&one, &other)? <= tolerance_of(&other)?;
             if !is_it {
                 told.push(tr!(
                     "stage {rank} got other numbers than stage {last} gave ({name})",
