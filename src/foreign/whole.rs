@@ -93,6 +93,10 @@ const WORDS: &[(&[&str], Part, u32)] = &[
     (&["mlp", "ffn", "feed_forward", "feedforward", "moe", "experts"], Part::Mlp, 70),
 ];
 
+/// What the last module within attention is called.
+const GIVES: &[&str] =
+    &["wo", "w_o", "o_proj", "out_proj", "c_proj", "to_out", "dense", "proj", "o", "out"];
+
 /// A tensor of a recording: what a part of the model gave, or what went into one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -271,8 +275,14 @@ fn part_of(inner: &str, class: &str, layer: Option<usize>) -> (Part, u32) {
         WORDS.iter().find(has).map(|(_, part, rank)| (*part, *rank))
     };
     let kind = class.to_ascii_lowercase();
-    let last = lower.rsplit(['.', '/']).next().unwrap_or(&lower);
+    let mut segments = lower.rsplit(['.', '/']);
+    let last = segments.next().unwrap_or(&lower);
+    let is_inner =
+        segments.next().is_some_and(|outer| matches!(of(outer), Some((Part::Attention, _))));
     match of(last) {
+        // Of the modules within attention the last one gives what it gives.
+        _ if is_inner && GIVES.contains(&last) => (Part::Attention, 20),
+        Some((Part::Attention, _)) | None if is_inner => (Part::Linear, 15),
         // A class says more than a name that a norm shares with what it stands behind.
         Some((Part::Attention, rank)) if kind.contains("norm") => (Part::Norm, rank + 5),
         Some(found) => found,

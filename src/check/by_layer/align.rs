@@ -12,6 +12,8 @@ pub struct Alignment {
     found: Option<Vec<Beside>>,
     /// How many rows the reference has, and each pass of the port.
     counts: (usize, Vec<usize>),
+    /// How many items there are, where that is said.
+    items: usize,
     /// What was aligned, in words.
     pub told: Option<String>,
     /// What is to be said where the tokens are not the same.
@@ -26,17 +28,50 @@ impl Alignment {
 
     /// The rows of a tensor of so many rows beside those of the port's passes; nothing where nothing says which is which.
     pub fn rows(&self, left: usize, right: &[Option<usize>]) -> Option<Vec<Beside>> {
-        let are_tokens = left == self.counts.0
-            && right
-                .iter()
-                .zip(&self.counts.1)
-                .all(|(own, count)| own.is_none_or(|own| own == *count));
-        if let Some(found) = self.found.as_ref().filter(|_| are_tokens) {
-            return Some(found.clone());
+        // Rows of tokens, or of positions alone, which all items share.
+        let items = |rows: usize, tokens: usize| {
+            let is_it = |items: &usize| rows * items == tokens;
+            [1, self.items].into_iter().find(is_it).filter(|_| rows > 0)
+        };
+        let of_passes = right.iter().zip(&self.counts.1);
+        let of_passes: Option<Vec<usize>> =
+            of_passes.map(|(own, count)| own.map_or(Some(1), |own| items(own, *count))).collect();
+        if let (Some(found), Some(own), Some(others)) =
+            (&self.found, items(left, self.counts.0), of_passes)
+        {
+            if own == 1 && others.iter().all(|items| *items == 1) {
+                return Some(found.clone());
+            }
+            let each = found.iter().flat_map(|own| {
+                (0..own.count).map(|at| Beside {
+                    left: (own.left + at) % left,
+                    right: (own.right + at) % right.get(own.pass).copied().flatten().unwrap_or(1),
+                    count: 1,
+                    ..*own
+                })
+            });
+            let (mut all, mut known): (Vec<Beside>, Vec<Beside>) = (each.collect(), Vec::new());
+            all.retain(|own| {
+                let is_new = !known.contains(own);
+                known.push(*own);
+                is_new
+            });
+            return Some(all);
         }
         let pass = right.iter().position(Option::is_some)?;
-        let is_same = right.get(pass).copied().flatten() == Some(left) && right.len() == 1;
-        is_same.then(|| vec![Beside { left: 0, pass, right: 0, count: left }])
+        let other = right.get(pass).copied().flatten().filter(|_| right.len() == 1)?;
+        // What is the same for all items, as positions are, may be there once.
+        let (fewer, more) = (left.min(other), left.max(other));
+        let is_whole = fewer > 0 && more.is_multiple_of(fewer);
+        let is_it = left == other || is_whole && more / fewer == self.items;
+        let rows = |at: usize, all: usize| if all == more { at * fewer } else { 0 };
+        let each = (0..more / fewer.max(1)).map(|at| Beside {
+            left: rows(at, left),
+            pass,
+            right: rows(at, other),
+            count: fewer,
+        });
+        is_it.then(|| each.collect())
     }
 }
 
@@ -58,6 +93,7 @@ pub fn align(left: &[Bundle], right: &[Bundle]) -> Result<Alignment> {
         return Ok(Alignment::default());
     };
     let counts = (own.ids.len(), others.iter().map(|other| other.ids.len()).collect());
+    let items = own.items;
     if let [only] = others.as_slice()
         && (only.items, only.length) == (own.items, own.length)
         && own.seen.iter().chain(&only.seen).all(|seen| *seen)
@@ -67,7 +103,7 @@ pub fn align(left: &[Bundle], right: &[Bundle]) -> Result<Alignment> {
             let (item, token) = (at / own.length.max(1), at % own.length.max(1));
             tr!("the two were not called with the same tokens: they differ first in item {item}, at token {token}", item, token)
         });
-        return Ok(Alignment { counts, warning, ..Alignment::default() });
+        return Ok(Alignment { counts, items, warning, ..Alignment::default() });
     }
     Ok(in_order(own, &others, counts))
 }
@@ -128,7 +164,7 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
     let warning = (wrong > 0).then(|| tr!("{wrong} tokens of the two are not the same", wrong));
     let warning = warning.or((missing > 0 && aligned == 0)
         .then(|| tr!("no token of the two could be aligned").to_owned()));
-    Alignment { found: Some(found), counts, told, warning }
+    Alignment { found: Some(found), counts, items: own.items, told, warning }
 }
 
 /// The tokens that a pass was called with, where that was recorded.

@@ -7,6 +7,7 @@ use candle_core::{DType, Tensor};
 
 use super::super::check::{check, checked_whole};
 use super::super::report::Report;
+use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::join::Joined;
 use super::measure::{apart, tolerance_of};
@@ -28,11 +29,32 @@ pub fn checked(
         return Ok(None);
     };
     let own = sides.right.records(&partner.path);
+    // A core says itself what it was given, and each step of a cache.
     let by_itself = || {
-        // A core says itself what it was given.
-        let [path] = own.as_slice() else { return Ok(None) };
-        let report = check(path, &Settings::default(), &NameMap::default(), tolerances)?;
-        Ok(Some((Some(report), Vec::new())))
+        let mut first = None;
+        for path in &own {
+            let report = check(path, &Settings::default(), &NameMap::default(), tolerances)?;
+            let is_same = report.is_same();
+            if first.is_none() || !is_same {
+                first = Some(report);
+            }
+            if !is_same {
+                break;
+            }
+        }
+        let meant = sides.left.parameters(&node.path)?;
+        let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
+        // More than rounding makes of equal inputs in f32.
+        let is_wrong = sides.measured(at)?.is_some_and(|found| {
+            own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance
+        });
+        if facts.is_empty() && is_wrong && first.as_ref().is_some_and(Report::is_same) {
+            let told = tr!(
+                "it is right for the queries, keys and values that it got: what makes these is wrong"
+            );
+            facts.push(told.to_owned());
+        }
+        Ok(first.map(|first| (Some(first), facts)))
     };
     let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
@@ -63,6 +85,7 @@ pub fn checked(
     // The records of a cache's steps are of some tokens each.
     if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
         facts.extend(other_parameters(&reference, &port)?);
+        facts.extend(other_memory(sides, &reference, &port)?);
         let seen = given(&port, |name| name == Name::X)?;
         entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
     }
@@ -111,7 +134,12 @@ fn in_its_order(sides: &Sides, at: usize, settings: &Settings, port: &Bundle) ->
     let places =
         || rows.iter().flat_map(|own| (0..own.count).map(|k| (own.left + k, own.right + k)));
     let place = |row: usize| (row / length, row % length);
-    let positions = settings.positions.as_ref().map(|meant| {
+    // Tokens that have no positions stated are counted.
+    let counted = || {
+        let items = settings.batch.filter(|_| settings.rope.is_some())?;
+        Some(Positions::new(vec![vec![(0..length).collect(); items]]))
+    };
+    let positions = settings.positions.clone().or_else(counted).map(|meant| {
         // Where it does not say which positions padding has, they are 0.
         let zeros = || meant.0.iter().map(|plane| vec![vec![0; length]; plane.len()]).collect();
         let mut all: Vec<_> = own.positions.as_ref().map_or_else(zeros, |own| own.0.to_vec());
@@ -267,6 +295,28 @@ fn seen_outside(sides: &Sides, at: usize, reference: &Bundle) -> Result<Vec<Entr
     Ok(entries)
 }
 
+/// That the port attends to something else than the reference does, and what it is.
+fn other_memory(sides: &Sides, reference: &Bundle, port: &Bundle) -> Result<Option<String>> {
+    let memory = |file: &Bundle| -> Result<Option<Tensor>> {
+        file.tensor(Name::Memory.as_str())?.map(|own| wide(&own)).transpose()
+    };
+    let (Some(meant), Some(own)) = (memory(reference)?, memory(port)?) else { return Ok(None) };
+    let tolerance = tolerance_of(&meant)?.max(tolerance_of(&own)?);
+    if apart(&meant, &own)? <= tolerance {
+        return Ok(None);
+    }
+    for (at, node) in sides.nodes().iter().enumerate().filter(|(_, node)| node.shape == own.dims())
+    {
+        let rows: Vec<usize> = (0..node.rows()).collect();
+        let Some([_, other]) = sides.picked(at, &rows)? else { continue };
+        if apart(&own, &other.reshape(own.dims())?)? <= tolerance {
+            let name = shown(&node.name);
+            return Ok(Some(tr!("it attends to {name}, to which the reference does not", name)));
+        }
+    }
+    Ok(Some(tr!("the memory that it attends to is not the reference's").to_owned()))
+}
+
 /// Which parameters of the port are not the reference's: another one of these, one transposed, or other numbers.
 fn other_parameters(reference: &Bundle, port: &Bundle) -> Result<Vec<String>> {
     let is_parameter = |name: Name| name.role() == Role::Parameter;
@@ -306,6 +356,10 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
             None if right.rank() == 2 && is(&right.t()?.contiguous()?)? => {
                 tr!("its parameter {name} is the reference's, transposed", name = shown(name))
             }
+            None if has_same_rows(right, other)? => tr!(
+                "its parameter {name} has the reference's rows in another order",
+                name = shown(name)
+            ),
             None if right.dims() != other.dims() => tr!(
                 "its parameter {name} has the shape {own}, and the reference's {meant}",
                 name = shown(name),
@@ -319,6 +373,22 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
         });
     }
     Ok(facts)
+}
+
+/// Whether a matrix or a vector has the rows of another one, in another order.
+fn has_same_rows(right: &Tensor, other: &Tensor) -> Result<bool> {
+    let rows = |own: &Tensor| -> Result<Vec<Vec<u32>>> {
+        let own = wide(own)?;
+        let rows = if own.rank() == 2 { own } else { own.flatten_all()?.unsqueeze(1)? };
+        let mut rows: Vec<Vec<u32>> = rows
+            .to_vec2::<f32>()?
+            .into_iter()
+            .map(|row| row.into_iter().map(f32::to_bits).collect())
+            .collect();
+        rows.sort_unstable();
+        Ok(rows)
+    };
+    Ok(right.rank() < 3 && right.dims() == other.dims() && rows(right)? == rows(other)?)
 }
 
 /// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::measure::apart;
-use base::error::Result;
+use base::error::{Result, listed};
 use program::wide;
 
 /// What the port's rows are of the reference's rows, both (1, rows, width), where one rule gives all of them: a factor, one
@@ -25,6 +25,10 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
         left.iter().zip(right).all(|(l, r)| (l - r).abs() <= 4.0 * tolerance * size)
     };
     let pairs = || meant.iter().zip(&own);
+    // Of equal rows there is nothing to say: others are off.
+    if pairs().all(|(meant, own)| near(meant, own)) {
+        return Ok(None);
+    }
     let factors: Vec<f64> = pairs().map(|(meant, own)| factor(meant, own)).collect();
     let is_scaled = pairs().zip(&factors).all(|((meant, own), factor)| {
         near(&meant.iter().map(|number| number * factor).collect::<Vec<_>>(), own)
@@ -79,6 +83,17 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
                 shift
             )));
         }
+    }
+    let from: Option<Vec<usize>> =
+        own.iter().map(|own| meant.iter().position(|meant| near(meant, own))).collect();
+    if let Some(from) = from {
+        let moved = from.iter().enumerate().filter(|(at, from)| at != *from);
+        let moved: Vec<String> = moved.map(|(at, from)| tr!("{at} has {from}", at, from)).collect();
+        let moved = listed(&moved);
+        return Ok(Some(tr!(
+            "its rows are rows of the reference at other places, as those of other tokens or positions are: {moved}",
+            moved
+        )));
     }
     Ok(dropped(&meant, &own, tolerance))
 }

@@ -230,7 +230,14 @@ impl<'a> Exact<'a> {
         input: usize,
         parameters: &Parameters,
     ) -> Result<Option<Reading>> {
-        let Some(node) = self.sides.nodes().get(at) else { return Ok(None) };
+        let (Some(node), Some(source)) =
+            (self.sides.nodes().get(at), self.sides.nodes().get(input))
+        else {
+            return Ok(None);
+        };
+        if source.rows() != node.rows() {
+            return Ok(None);
+        }
         let rows = self.sides.some_rows(at, 0, FEW);
         let (Some(x), Some([output, _])) =
             (self.sides.picked_left(input, &rows)?, self.sides.picked(at, &rows)?)

@@ -147,7 +147,18 @@ impl Judge<'_> {
         }
         let before = self.sides.nodes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
-        Ok(((start..at).filter(is_measured).collect(), false))
+        let of_layer: Vec<usize> = (start..at).filter(is_measured).collect();
+        // Of a layer in which nothing before it was recorded, it follows from the layer before.
+        Ok((if of_layer.is_empty() { self.of_layer_before(at) } else { of_layer }, false))
+    }
+
+    /// The measured nodes of the last layer before a node that has any.
+    fn of_layer_before(&self, at: usize) -> Vec<usize> {
+        let layer = |at: usize| self.sides.nodes().get(at).and_then(|node| node.layer);
+        let measured = (0..at).filter(|at| self.measured.get(*at).is_some_and(Option::is_some));
+        let measured: Vec<usize> = measured.collect();
+        let last = measured.last().map(|last| layer(*last));
+        measured.into_iter().filter(|at| Some(layer(*at)) == last).collect()
     }
 
     fn inherited(&self, reads: &[usize]) -> f64 {

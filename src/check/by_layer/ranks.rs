@@ -129,8 +129,6 @@ impl Ranks {
             };
             tensors.push((Info { shape: shape_of_all, ..info.clone() }, join));
         }
-        // Records of attention are of one pass each.
-        self.records.clear();
         self.passes = vec![Bundle::joined(place, passes, tensors)];
         self
     }

@@ -63,18 +63,22 @@ impl Side {
         own.any(|name| name.contains("expert") || name.contains("router"))
     }
 
-    /// The records of the attention at a path: one of each rank that has it.
+    /// The records of the attention at a path: one of each rank that has it, or of each step of a cache.
     pub fn records(&self, path: &str) -> Vec<&PathBuf> {
         let is_within = |outer: &str, inner: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let own = |stem: &str| is_within(stem, path) || is_within(path, stem);
         let first = self.ranks.records.iter().find(|(stem, _)| own(stem));
-        let same = self
-            .ranks
-            .records
-            .iter()
-            .filter(|(stem, _)| first.is_some_and(|first| *stem == first.0));
+        // Those of a cache's steps are numbered.
+        let is_same = |stem: &str| {
+            let number = first.and_then(|(first, _)| stem.strip_prefix(first.as_str()));
+            number.is_some_and(|number| {
+                let number = number.strip_prefix('.').unwrap_or(number);
+                number.chars().all(|c| c.is_ascii_digit())
+            })
+        };
+        let same = self.ranks.records.iter().filter(|(stem, _)| is_same(stem));
         same.map(|(_, path)| path).collect()
     }
 }
@@ -138,7 +142,8 @@ fn with_other_inputs(
         all.push(node);
         places.push(beside.get(at).cloned().unwrap_or_default());
     }
-    // The logits of a model are those of its last layer, where it does nothing more with them.
+    // The logits of a model are those of its last layer, where it does nothing more with them: that is so where a recording
+    // that says what each part reads has no others.
     let logits = |node: &&Node| node.part == ModelPart::Logits && node.layer.is_none();
     let (one, other) =
         (all.iter().rposition(|node| logits(&node)), others.iter().rposition(|node| logits(&node)));
@@ -146,9 +151,9 @@ fn with_other_inputs(
         && all[one].shape == others[other].shape
         && places[one].first() != Some(&Some(other))
     {
-        if all[one].name == LOGITS {
+        if all[one].name == LOGITS && !others[other].reads.is_empty() {
             places[one] = vec![Some(other)];
-        } else if others[other].name == LOGITS {
+        } else if others[other].name == LOGITS && !all[one].reads.is_empty() {
             all.push(Node {
                 name: LOGITS.to_owned(),
                 path: LOGITS.to_owned(),
