@@ -20,7 +20,7 @@ use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, Inputs, Match, Tables, asked, dropout_of, find_inputs, find_pages, find_qkv,
     has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_bias,
-    take_evidence, take_gradients, take_kept, take_mask, take_selection,
+    take_evidence, take_gradients, take_kept, take_mask, take_selection, unpacked,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -39,6 +39,7 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
         return of_delta_rule(forward, flags);
     }
     if is_foreign {
+        forward = unpacked(forward)?;
         without_kept_axes(&mut forward)?;
     }
     let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };

@@ -53,7 +53,7 @@ pub use names::{
 pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};
 pub use parts::{as_kept, is_of_flashinfer, join_states};
-pub use qkv::find_qkv;
+pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
 pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;

@@ -42,16 +42,17 @@ pub fn join_states(record: &mut Record) -> Result<Vec<Match>> {
     Ok(matches)
 }
 
-/// A logarithm or a maximum in base e, where it is kept in base 2.
-fn in_base_e(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
+/// A logarithm or a maximum in base e, where it is kept in base 2, or `is_meant` to be.
+fn in_base_e(step: &Step, tensor: &Tensor, is_meant: bool) -> Result<Option<Tensor>> {
     let is_log = matches!(step.name, Name::SplitLse | Name::SplitMax | Name::TileMax | Name::Lse);
     if !is_log || !tensor.dtype().is_float() {
         return Ok(None);
     }
     let natural = (tensor * std::f64::consts::LN_2)?;
-    let is_binary =
-        distance(&natural, &step.value)? < EXACT && distance(tensor, &step.value)? > EXACT;
-    Ok(is_binary.then_some(natural))
+    let [binary, own] = [distance(&natural, &step.value)?, distance(tensor, &step.value)?];
+    // Where base 2 is meant, wrong numbers are in it too, unless they fit the other one far better.
+    let is_it = binary < EXACT && own > EXACT || is_meant && binary < 2.0 * own && own > EXACT;
+    Ok(is_it.then_some(natural))
 }
 
 /// What `FlashInfer` is called with, in lower case.
@@ -97,7 +98,7 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
         if let Some(own) = of_empty_rows(step, &entry.tensor)? {
             read = Some((own, tr!("+∞ of rows that see no key taken as −∞")));
         } else if (step.name != Name::Lse || is_binary)
-            && let Some(natural) = in_base_e(step, &entry.tensor)?
+            && let Some(natural) = in_base_e(step, &entry.tensor, is_binary)?
         {
             is_binary = true;
             read = Some((natural, tr!("in base 2, times ln 2")));

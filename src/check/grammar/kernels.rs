@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::numbers::scaled;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
@@ -17,6 +18,9 @@ const MOST_TILES: usize = 32;
 
 impl Grammar<'_> {
     pub(super) fn kernels(&mut self, step: &Step) {
+        if matches!(step.name, Name::HeadOutputs | Name::Output) {
+            self.found.extend(scaled(step.name, 0.0, self.sizes));
+        }
         match &step.op {
             Op::Linear(linear) => {
                 self.part_of_sum(step);

@@ -5,7 +5,8 @@ use candle_core::{Device, Tensor};
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
-    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, Scaling, Slip, Weigh,
+    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, Parted,
+    Scaling, Slip, Weigh,
 };
 
 impl Grammar<'_> {
@@ -62,6 +63,33 @@ impl Grammar<'_> {
         }
     }
 
+    /// Splits that are averaged by how many keys each has.
+    #[allow(clippy::cast_precision_loss, reason = "keys are few")]
+    fn by_count(&mut self, count: usize) {
+        let Some(Op::Parted(own)) = self.right.step(Name::SplitWeights).map(|step| &step.op) else {
+            return;
+        };
+        let Some(parts) = self.right.parts() else { return };
+        let keys: Vec<usize> = parts
+            .keys
+            .iter()
+            .map(|spans| spans.iter().map(|(first, end)| end.saturating_sub(*first)).sum())
+            .collect();
+        let total: usize = keys.iter().sum();
+        // Of as many keys each it is the plain mean.
+        if keys.iter().all(|own| Some(own) == keys.first()) || total == 0 {
+            return;
+        }
+        let shares = keys.iter().map(|own| (own * count) as f64 / total as f64).collect();
+        let mean = Parted { slip: Some(PartSlip::Mean), ..own.clone() };
+        let edits = vec![
+            Edit::new(Name::SplitWeights, after(Slip::Along(0, Along::Each(shares)), &[])),
+            Edit::new(Name::SplitWeights, Change::Replace(mean.into())),
+        ];
+        let told = tr!("the splits are averaged by how many keys each has, whatever they weigh");
+        self.add_all(Kind::Replaced, cost::COMMON, edits, Name::SplitWeights, told);
+    }
+
     /// Log-sum-exps of splits that are weighed by another factor, or of which one stands for all.
     fn other_weights(&mut self, count: usize, scale: Option<f64>) {
         let Some(own) = self.right.step(Name::SplitLse) else { return };
@@ -75,6 +103,13 @@ impl Grammar<'_> {
             let told = tr!("the log-sum-exps of the splits are multiplied by the scale once more");
             self.add_all(Kind::Inserted, cost::COMMON, edits, Name::SplitWeights, told);
         }
+        let largest = Change::Become(
+            Slip::Weigh(Weigh::Over(vec![own.axes.rank()])).into(),
+            vec![Name::SplitMax],
+        );
+        let told = tr!("the splits are weighed by their maxima alone: exp(m), without their sums");
+        self.add(Kind::Replaced, cost::COMMON, Name::SplitWeights, largest, told);
+        self.by_count(count);
         let axes: Vec<Dim> = own.axes.iter().skip(1).collect();
         let both = |change: &Change| {
             [Name::Lse, Name::SplitWeights].map(|name| Edit::new(name, change.clone())).to_vec()

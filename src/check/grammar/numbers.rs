@@ -70,6 +70,9 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     let op = Op::from(Scaling::By { factor });
     let told = match factor {
         0.0 if at.is_gradient() => tr!("it is 0 throughout, as if it were detached").to_owned(),
+        0.0 if matches!(at, Name::HeadOutputs | Name::Output) => {
+            tr!("it is 0, as if it had never been written").to_owned()
+        }
         0.0 => tr!("it is 0").to_owned(),
         factor => tr!(
             "it is multiplied by {factor}{sizes}",

@@ -82,6 +82,11 @@ impl Table {
             let told = tr!("each sequence's keys begin one entry further in the list of slots");
             add(next.chain(own[from..].iter().copied()).collect(), told.to_owned());
         }
+        // Nor has the list; what lies behind it is 0.
+        let told = tr!(
+            "each sequence's keys begin one entry further in the list of slots, and the last of all is slot 0"
+        );
+        add(own.iter().copied().skip(1).chain([0]).collect(), told.to_owned());
         let next = |at: usize, key: usize| {
             Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
         };

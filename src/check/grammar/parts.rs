@@ -1,7 +1,7 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
-use super::Grammar;
 use super::cells::Cells;
+use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{DType, Device, Tensor};
 use program::{
@@ -30,6 +30,7 @@ impl Grammar<'_> {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
                 self.edge_twice([steps[1], steps[2]], (rows, size));
+                self.factor_of_first_row([steps[1], steps[2]], rows);
             }
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
         }
@@ -68,6 +69,12 @@ impl Grammar<'_> {
                 tr!("{told} starts one key too late: its first key is never seen", told),
             ));
             if at > 0 {
+                let before = &parts.keys[at - 1];
+                let same = before.iter().zip(spans).map(|((first, end), own)| {
+                    (*first, (*end).min(first + own.1.saturating_sub(own.0)))
+                });
+                let told_2 = tr!("{told} reads the keys of the one before it", told);
+                all.push((changed(at, same.collect()), told_2));
                 let one_early = changed(at, each(at, early));
                 let told =
                     tr!("{told} starts one key early: the key before it is counted twice", told);
@@ -112,6 +119,20 @@ impl Grammar<'_> {
                 name
             );
             all.push((changed(parts.keys.len() - 1, cut.collect()), told));
+        }
+        for (at, spans) in parts.keys.iter().enumerate().skip(1) {
+            let [(first, end)] = spans[..] else { continue };
+            let size = first - parts.keys[at - 1].first().map_or(first, |(before, _)| *before);
+            let all = self.sizes.keys();
+            let places = (0..all)
+                .map(|key| if (first..end).contains(&key) { key - size.min(key) } else { key });
+            let stale = Slip::Along(3, Along::Take(places.collect()));
+            let told = tr!(
+                "{name} {at} has the scores of the keys of the one before it, and its own values: its keys are not loaded",
+                name,
+                at
+            );
+            self.add(Kind::Axes, cost::COMMON, Name::ScoresRaw, after(stale, &[]), told);
         }
         for (keys, told) in all {
             let edits: Edits =
@@ -226,6 +247,28 @@ impl Grammar<'_> {
         );
         let edits = steps.map(twice).to_vec();
         self.add_all(Kind::Replaced, cost::COMMON, edits, steps[0], told);
+    }
+
+    /// What was added up before is rescaled by the factor of the first query of each tile, for all of them.
+    fn factor_of_first_row(&mut self, steps: [Name; 2], rows: usize) {
+        let first = (0..self.sizes.query_count()).map(|row| row / rows.max(1) * rows.max(1));
+        let take = Slip::Along(3, Along::Take(first.collect()));
+        let edit = |at: Name| {
+            let read = self.right.step(at).map(|step| self.read(step))?;
+            let slot = read.iter().position(|read| *read == Name::TileFactor)?;
+            Some(Edit::new(at, Change::Before(slot, take.clone().into(), Vec::new())))
+        };
+        let told = tr!(
+            "what was added up before is rescaled by the factor of the first query of its tile ({rows} queries each), not by each row's own",
+            rows
+        );
+        let edits: Vec<Edits> = vec![
+            steps.iter().filter_map(|at| edit(*at)).collect(),
+            edit(steps[1]).into_iter().collect(),
+        ];
+        for edits in edits {
+            self.add_all(Kind::Axes, cost::COMMON, edits, steps[0], &told);
+        }
     }
 
     /// A sum of the numbers of every other group of keys, as where half of the lanes of a warp are left out.
@@ -355,6 +398,16 @@ impl Grammar<'_> {
                 );
                 all.push((own.of(unseen), told, cost::COMMON));
             }
+        }
+        if own.queries == own.keys && own.keys.is_multiple_of(count) && count > 1 {
+            let size = own.keys / count;
+            let turned =
+                |q: usize, k: usize| (2 * (q / size) + count - k / size) % count * size + k % size;
+            let told = tr!(
+                "the masks of the ring's steps turn the other way than the keys: a block is masked as that of rank r + step, and is that of rank r − step"
+            );
+            let other = |b: usize, q: usize, k: usize| own.at(b, q, turned(q, k));
+            all.push((own.of(other), told.to_owned(), cost::COMMON));
         }
         all
     }

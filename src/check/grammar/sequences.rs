@@ -84,6 +84,23 @@ impl Grammar<'_> {
         let mut all = self.causal_edges(own, &sequences);
         all.extend(self.last_pages(own, &sequences));
         all.extend(self.window_starts(own, &sequences));
+        if self.documents().is_some() {
+            let sequence = |rows: &[Vec<Token>], b: usize, at: usize| {
+                rows.get(b).or(rows.first()).and_then(|row| row.get(at)).copied()
+            };
+            let late = |b: usize, q: usize, k: usize| {
+                let query = sequence(&sequences.queries, b, q);
+                match query.filter(|own| own.place == 0 && own.sequence > 0) {
+                    Some(own) => sequence(&sequences.keys, b, k)
+                        .is_none_or(|key| key.sequence + 1 != own.sequence),
+                    None => own.at(b, q, k),
+                }
+            };
+            let told = tr!(
+                "the first query of each sequence is taken for one of the sequence before: cu_seqlens is off by one at its edges"
+            );
+            all.push((own.of(late), told.to_owned(), cost::PLAIN));
+        }
         all
     }
 
@@ -150,6 +167,15 @@ impl Grammar<'_> {
             }
         };
         add(&|keys| keys - 1, tr!("the last key of each sequence is not seen").to_owned());
+        for count in 2..=4 {
+            add(
+                &|keys| (keys - count).max(1),
+                tr!(
+                    "the last {count} keys of each sequence are not seen: its length is too short",
+                    count
+                ),
+            );
+        }
         for page in sizes(own) {
             let n = signed(page);
             add(

@@ -16,10 +16,16 @@ pub fn knobs(own: &Weighting) -> Vec<Knob> {
         Weighting::Softmax { .. } => {
             let name = tr!("the number of zeros beside the scores");
             let none = Slip::Weigh(Weigh::Plus(0.0));
-            vec![Knob::new(&none, (name, 0.0), Range::Whole(1, 64), &[], |own, count| {
+            let zeros = Knob::new(&none, (name, 0.0), Range::Whole(1, 64), &[], |own, count| {
                 *own = Slip::Weigh(Weigh::Plus(count));
                 true
-            })]
+            });
+            let (name, usual) = (tr!("what is added to softmax's sum"), [1e-3, 1e-4, 1e-5, 1e-6]);
+            let epsilon = Knob::new(&none, (name, 0.0), Range::Positive, &usual, |own, epsilon| {
+                *own = Slip::Weigh(Weigh::Epsilon(epsilon));
+                true
+            });
+            vec![zeros, epsilon]
         }
         Weighting::Differential(own @ Differential::Lambda { init, slip }) => {
             let (about, slip) = ((tr!("λ_init"), *init), *slip);

@@ -76,6 +76,8 @@ pub enum Weigh {
     Log,
     /// exp(s) / (n + Σ exp(s)).
     Plus(f64),
+    /// exp(s − max) / (ε + Σ exp(s − max)).
+    Epsilon(f64),
     /// Softmax over the k largest scores of a row, 0 elsewhere.
     Top(usize),
     /// A function of the scores, over their number.
@@ -120,6 +122,10 @@ impl Weigh {
                 let exp = shifted()?.exp()?;
                 let sum = (exp.sum_keepdim(D::Minus1)? + (largest.neg()?.exp()? * *more)?)?;
                 exp.broadcast_div(&sum)
+            }
+            Self::Epsilon(more) => {
+                let exp = shifted()?.exp()?;
+                exp.broadcast_div(&(exp.sum_keepdim(D::Minus1)? + *more)?)
             }
             Self::Top(count) => {
                 let (sorted, _) = scores.contiguous()?.sort_last_dim(false)?;

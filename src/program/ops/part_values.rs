@@ -235,7 +235,14 @@ impl Parted {
                 let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
                 return Ok(stacked(&all)?.broadcast_div(&norm)?);
             }
-            Some(PartSlip::Swapped | PartSlip::NewSum) => return self.one_by_one(own),
+            Some(PartSlip::Swapped | PartSlip::NewSum | PartSlip::LateSum | PartSlip::StaleSum) => {
+                return self.one_by_one(own);
+            }
+            Some(PartSlip::FirstWhole) => {
+                let all = of(merged)?;
+                let rest = all.narrow(0, 1, count - 1)?;
+                Tensor::cat(&[&all.narrow(0, 0, 1)?.ones_like()?, &rest], 0)?
+            }
             Some(PartSlip::OfOther) => {
                 let parts = (0..count).rev().map(|at| of(merged)?.get(at));
                 return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
@@ -250,25 +257,29 @@ impl Parted {
         })
     }
 
-    /// The weights of parts that are merged one after the other, where at each step what comes has the weight of what was
-    /// merged before, and that its own; or that keeps the weight it had.
+    /// The weights of parts that are merged one after the other, as code does that gets a step of it wrong.
     fn one_by_one(&self, own: &Tensor) -> Result<Tensor> {
-        let is_swapped = self.slip == Some(PartSlip::Swapped);
         let mut merged = own.get(0)?;
         let mut weights = vec![merged.ones_like()?];
         for at in 1..own.dim(0)? {
             let new = own.get(at)?;
             let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
-            let comes = if is_swapped { &merged } else { &new };
-            let share = (comes - &floored(&both)?)?.exp()?;
+            let share = match self.slip {
+                Some(PartSlip::Swapped) => (&merged - &floored(&both)?)?.exp()?,
+                // sigmoid(new − both)
+                Some(PartSlip::LateSum) => ((&floored(&both)? - &new)?.exp()? + 1.0)?.recip()?,
+                _ => (&new - &floored(&both)?)?.exp()?,
+            };
             let share = new.eq(f64::NEG_INFINITY)?.where_cond(&share.zeros_like()?, &share)?;
-            if is_swapped {
+            if self.slip != Some(PartSlip::NewSum) {
                 let kept = share.affine(-1.0, 1.0)?;
                 let before = weights.iter().map(|weight| weight.mul(&kept));
                 weights = before.collect::<candle_core::Result<Vec<_>>>()?;
             }
             weights.push(share);
-            merged = both;
+            if self.slip != Some(PartSlip::StaleSum) {
+                merged = both;
+            }
         }
         stacked(&weights)
     }

@@ -161,6 +161,12 @@ clauses! {
         BaseMixed => "log-sum-exps in base 2 are merged by exp",
         /// Likewise.
         BinaryMerge => "natural log-sum-exps are merged by exp2",
+        /// What comes is weighed by the sum that it is part of already.
+        LateSum => "at every step of the merge what comes is weighed by sigmoid(new − lse) with an lse that it is part of already",
+        /// The first one's stands for all before.
+        StaleSum => "at every step of the merge the log-sum-exp is still that of the first: it is not updated",
+        /// The first is not weighed.
+        FirstWhole => "what was merged first keeps the weight 1: it is not rescaled",
         /// The factor of what was merged before is 1.
         NewSum => "at every step of the merge the log-sum-exp is updated before what was merged before is rescaled by it: that factor is 1",
         /// The sigmoid that weighs what comes has the other sign.
@@ -188,9 +194,9 @@ impl PartStage {
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
             Added, AllRescaled, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, EmptyNan,
-            EmptyZero, Inverse, LargestAlone, Log2, Mean, NaturalFactor, NewSum, NotRescaled,
-            OfOther, OldMax, OldMaximum, OldSum, Overwritten, RunningMax, SinkUnshifted, Squared,
-            SumAlone, Swapped, Undivided, Unshifted,
+            EmptyZero, FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean, NaturalFactor,
+            NewSum, NotRescaled, OfOther, OldMax, OldMaximum, OldSum, Overwritten, RunningMax,
+            SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
@@ -220,6 +226,9 @@ impl PartStage {
                 RunningMax,
                 Swapped,
                 NewSum,
+                LateSum,
+                StaleSum,
+                FirstWhole,
             ],
             Self::LastLogSum => &[SumAlone, OldMaximum, Log2, OldSum, SinkUnshifted],
             Self::Last => &[Undivided, OldSum, SinkUnshifted],
