@@ -83,7 +83,7 @@ pub fn without_its_bias(reading: &Reading) -> Option<Reading> {
 ///
 /// # Errors
 /// If candle fails.
-pub fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
+fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
     let Ok(run) = reading.run_as_it_is() else { return Ok(None) };
     let sizes = &run.config().sizes;
     let (items, [queries, keys]) = match *slopes.tensor.dims() {
@@ -104,6 +104,26 @@ pub fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
     let slopes_of = slopes.tensor.to_dtype(DType::F64)?.reshape((items, sizes.heads, 1, 1))?;
     let biases = slopes_of.broadcast_mul(&distances)?.to_dtype(slopes.tensor.dtype())?;
     Ok(Some(Entry { tensor: biases, ..slopes.clone() }))
+}
+
+/// The reading with a file's biases of scores, or with those that its slopes make.
+///
+/// # Errors
+/// If candle fails.
+pub fn with_biases(
+    mut reading: Reading,
+    bias: Option<&Entry>,
+    slopes: Option<&Entry>,
+) -> Result<Reading> {
+    let Some(slopes) = slopes.filter(|_| bias.is_none()) else {
+        return bias.map_or(Ok(reading.clone()), |bias| with_its_bias(reading, bias));
+    };
+    if let Some(bias) = of_slopes(&reading, slopes)? {
+        return with_its_bias(reading, &bias);
+    }
+    let why = tr!("it has no number for each head").to_owned();
+    reading.unmatched.push(Unmatched { tensor: slopes.name.clone(), why });
+    Ok(reading)
 }
 
 /// The setting of such biases that was stated to be left out.

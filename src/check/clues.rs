@@ -15,7 +15,7 @@ use super::scope::Scope;
 use super::thresholds::{LEAST_CELLS, MOST_OF_A_BIAS, MOST_OF_IT, MOVED, OF_SUMS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Name, Role, Step};
+use program::{Axis, Name, Precision, Role, Step};
 
 /// What can be said of steps that nothing explains.
 ///
@@ -75,8 +75,7 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
                 lines.push(tr!("it is off {places}", places));
             }
         }
-        let tolerance =
-            Tolerance::of(found.dtype()).at_loss(Some(step.name), scope.agreement().loss());
+        let tolerance = of_type(scope, step, found);
         let is_off = |at: usize| tolerance.excess(own[at], meant[at]) > 1.0;
         if !lines.is_empty()
             && let Some(told) = same_change(&excess, &meant, is_off)
@@ -96,13 +95,19 @@ fn of_step(scope: &Scope, step: &Step, found: &Tensor, right: &Tensor) -> Result
     }
     lines.extend(multiple_of(scope, step, &excess)?);
     if lines.is_empty() {
-        let tolerance =
-            Tolerance::of(found.dtype()).at_loss(Some(step.name), scope.agreement().loss());
+        let tolerance = of_type(scope, step, found);
         let off = compare(found, right, tolerance)?;
         let (off, all) = (off.mismatched, off.count);
         lines.push(tr!("{off} of its {all} numbers are off, along all of its axes", off, all));
     }
     Ok(lines.into_iter().map(|summary| Clue { step: step.name, summary }).collect())
+}
+
+/// What the type that was recorded may be off by.
+fn of_type(scope: &Scope, step: &Step, found: &Tensor) -> Tolerance {
+    let half = scope.agreement().half().and_then(Precision::dtype);
+    let own = Tolerance::of(half.unwrap_or(found.dtype()));
+    own.at_loss(Some(step.name), scope.agreement().loss())
 }
 
 /// Where rows that pack several sequences are off, by these; by pages where their keys stand in such.

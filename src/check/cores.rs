@@ -2,18 +2,17 @@
 
 use candle_core::{Device, Tensor};
 
-use super::bias_claim::{of_slopes, says_stated_bias, with_its_bias};
+use super::bias_claim::{says_stated_bias, with_biases};
 use super::finding::{Contradiction, told};
 use super::found_masks::masks_against;
 use super::reading::{Draft, Reading, of_cells};
 use super::written::{new_keys, written};
 use base::error::Result;
 use base::memory::lacking;
-use config::{CausalAlign, End, Mask, Settings, Start};
+use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, FoundMask, Match, Paged, Qkv, Unmatched, listed, take_arguments, take_bias, take_mask,
-    take_slopes,
+    Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask, take_slopes,
 };
 use program::Name;
 
@@ -32,21 +31,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     draft.unmatched.extend(beside.iter().map(FoundMask::left_out));
     let slopes = take_slopes(&mut draft.record);
     let bias = take_bias(&mut draft.record, Caller::Core);
-    let biased = |mut reading: Reading| {
-        let of_slopes = match &slopes {
-            Some(slopes) => of_slopes(&reading, slopes)?,
-            None => None,
-        };
-        match (bias.as_ref().or(of_slopes.as_ref()), &slopes) {
-            (Some(bias), _) => with_its_bias(reading, bias),
-            (None, Some(Entry { name, .. })) => {
-                let why = tr!("it has no number for each head").to_owned();
-                reading.unmatched.push(Unmatched { tensor: name.clone(), why });
-                Ok(reading)
-            }
-            (None, None) => Ok(reading),
-        }
-    };
+    let biased = |reading: Reading| with_biases(reading, bias.as_ref(), slopes.as_ref());
     let mut masks: Vec<Option<FoundMask>> = masks.into_iter().map(Some).collect();
     if masks.is_empty() {
         let beside = masks_against(&draft.record, &draft.settings)?;
@@ -65,6 +50,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         reading.tensors.get(1).and_then(|(_, tensor)| tensor.dims().get(axis).copied())
     };
     let most = readings.iter().map(keys).max().flatten();
+    let is_format_told = draft.settings.qkv_format.is_some();
     let (mut all, mut refused) = (Vec::new(), None);
     for reading in readings {
         let is_trivial = keys(&reading) == Some(1) && most != Some(1);
@@ -110,6 +96,9 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
                     let found = Reading { format, is_trivial, mask, contradictions, ..reading };
+                    // Nothing but the numbers says that tokens come first.
+                    let is_tentative = format == Some(QkvFormat::Sbhd) && !is_format_told;
+                    let found = Reading { is_tentative, ..found };
                     if let Some(mask) = &found.mask {
                         all.extend(says_stated_bias(&found, mask)?);
                     }

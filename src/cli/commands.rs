@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use ::run::Run;
-use base::error::{Message, Result, quoted, quoted_path, refuse, shown};
+use base::error::{Error, Message, Result, quoted, quoted_path, refuse, shown};
 use base::lang;
 use check::catalogue::find;
 use check::{self, OneSided, Report, Tolerances, reports_json};
@@ -12,6 +12,7 @@ use config::Config;
 use file::{Output, recorded_in, split_path, write_json};
 use foreign::{Match, NameMap};
 use program::{Program, Trace};
+use serde_json::json;
 use view::walk::{Route, walk};
 use view::{
     Sides, Tables, View, bug_list, bug_page, by_layer_html, by_layer_page, checked_html,
@@ -312,15 +313,15 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
         flash: args.flash_tolerance,
         ..args.tolerances.tolerances()
     };
-    let (mut reports, mut paths, mut failed) = (Vec::new(), Vec::new(), false);
-    let mut fail = |error| {
+    let (mut reports, mut paths, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fail = |path: &Path, error: Error| {
         report(&error);
-        failed = true;
+        refused.push(path.display().to_string());
     };
     for path in &args.paths {
         match recorded_at(path) {
             Ok(recorded) => paths.extend(recorded),
-            Err(error) => fail(error),
+            Err(error) => fail(path, error),
         }
     }
     let page = open_page(args.output.as_ref(), &[&paths[..], &args.run.files()].concat())?;
@@ -348,16 +349,16 @@ pub fn check(args: &CheckArgs) -> Result<Outcome> {
                 }
                 reports.push(report);
             }
-            Err(error) => fail(error),
+            Err(error) => fail(path, error),
         }
     }
     if let Some((page, html)) = page.zip(html) {
         page.write_page(&html)?;
     }
-    if !reports.is_empty() || !failed {
-        show_reports(&reports, of_checked(), args.quiet, &args.report)?;
+    if !reports.is_empty() || refused.is_empty() {
+        show_reports(&reports, &refused, of_checked(), (args.quiet, &args.report))?;
     }
-    Ok(if failed { Outcome::Failed } else { outcome(&reports) })
+    Ok(if refused.is_empty() { outcome(&reports) } else { Outcome::Failed })
 }
 
 /// The recorded files of a folder, or the one that is named.
@@ -386,7 +387,7 @@ pub fn diff(args: &DiffArgs) -> Result<Outcome> {
         None => check::diff(&args.left, &args.right, &map, &tolerances, one_sided)?,
     };
     let reports = [report];
-    show_reports(&reports, of_compared(), args.quiet, &args.report)?;
+    show_reports(&reports, &[], of_compared(), (args.quiet, &args.report))?;
     Ok(outcome(&reports))
 }
 
@@ -410,7 +411,13 @@ fn by_layer(args: &DiffArgs) -> Result<Outcome> {
     Ok(if found.is_same() { Outcome::Same } else { Outcome::Different })
 }
 
-fn show_reports(reports: &[Report], sides: Sides, quiet: bool, args: &ReportArgs) -> Result<()> {
+/// Shows reports; of the files that could not be read only their paths.
+fn show_reports(
+    reports: &[Report],
+    refused: &[String],
+    sides: Sides,
+    (quiet, args): (bool, &ReportArgs),
+) -> Result<()> {
     let tables = match reports {
         _ if quiet => Tables::Hidden,
         [_] => Tables::Shown,
@@ -421,7 +428,13 @@ fn show_reports(reports: &[Report], sides: Sides, quiet: bool, args: &ReportArgs
             let pages = reports.iter().flat_map(|report| report_page(report, sides, tables));
             args.print(pages.collect())
         }
-        Format::Json => print_json(&reports_json(reports)),
+        Format::Json => {
+            let mut all = reports_json(reports);
+            if !refused.is_empty() {
+                all["refused"] = json!(refused);
+            }
+            print_json(&all)
+        }
     }
 }
 

@@ -232,7 +232,7 @@ fn ways(record: &Record, flags: &Settings, [queries, keys, _]: [&Entry; 3]) -> V
         3 if packed => vec![(QkvFormat::Thd, start)],
         3 => vec![(QkvFormat::Bhsd, Some(Start::Heads)), (QkvFormat::Thd, Some(Start::Heads))],
         4 if is_hook => both(QkvFormat::Bshd, QkvFormat::Bhsd),
-        4 => both(QkvFormat::Bhsd, QkvFormat::Bshd),
+        4 => [QkvFormat::Bhsd, QkvFormat::Bshd, QkvFormat::Sbhd].map(|own| (own, start)).into(),
         _ => vec![(QkvFormat::Bhsd, start)],
     };
     ways.into_iter().map(|(format, start)| (format, start, None)).collect()

@@ -172,6 +172,9 @@ fn in_its_order(sides: &Sides, at: usize, settings: &Settings, port: &Bundle) ->
     Some(Settings { positions, key_mask, ..settings.clone() })
 }
 
+/// A position by the first one of a chunk, and a token's place there.
+type Position = fn(usize, usize) -> usize;
+
 /// The record with other positions of the tokens that each rank has, or each pass of a cache but the first, and what would be
 /// wrong then.
 fn with_other_positions(
@@ -194,7 +197,7 @@ fn with_other_positions(
         return Vec::new();
     };
     // The position of a token by the first one of its chunk, and its place there.
-    let all: [(fn(usize, usize) -> usize, &str, &str); 4] = [
+    let all: [(Position, &str, &str); 4] = [
         (
             |_, at| at,
             tr!("each rank counts the positions of its tokens from 0"),
@@ -216,7 +219,7 @@ fn with_other_positions(
             tr!("all tokens of a pass have the position of its first"),
         ),
     ];
-    let record = |position: fn(usize, usize) -> usize| {
+    let record = |position: Position| {
         let spans = spans(&chunks).into_iter();
         let of = |(first, end): (usize, usize)| (0..end - first).map(move |at| position(first, at));
         let positions = Positions::new(vec![vec![spans.flat_map(of).collect()]]);

@@ -110,7 +110,7 @@ impl<'a> Exact<'a> {
     }
 
     /// The node before a part from which it would give what it gave, in place of the one that it should read.
-    pub fn from_another(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
+    pub fn another_input(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
         let Some((node, [input])) =
             self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
         else {

@@ -93,7 +93,7 @@ fn explained(
     });
     if facts.is_empty()
         && !is_explained
-        && let Some(other) = exact.from_another(at, found)?
+        && let Some(other) = exact.another_input(at, found)?
     {
         let meant = node.reads.first().and_then(|at| sides.nodes().get(*at));
         let meant = meant.map_or("", |meant| meant.name.as_str());

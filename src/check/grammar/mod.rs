@@ -21,6 +21,7 @@ mod page_tables;
 pub mod pages;
 mod parts;
 mod pointers;
+mod rings;
 mod scores;
 mod selected;
 mod sequences;

@@ -225,7 +225,9 @@ impl Table {
             tr!("the pages of each sequence are read from the last to the first").to_owned(),
         );
         let mut sorted = self.firsts.clone();
-        sorted.iter_mut().for_each(|pages| pages.sort_unstable());
+        for pages in &mut sorted {
+            pages.sort_unstable();
+        }
         add(
             self.read(|at, page| sorted.get(at)?.get(page).copied()),
             tr!("the pages of each sequence are read in the order of their numbers, not of the table")

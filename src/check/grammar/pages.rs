@@ -59,6 +59,9 @@ fn turns(page: usize) -> Vec<(PageTurn, String)> {
     all
 }
 
+/// The length of a sequence by its number and the length that it has.
+type Length<'a> = &'a dyn Fn(usize, usize) -> usize;
+
 impl Grammar<'_> {
     pub(super) fn pages(&mut self, step: &Step) {
         let (Op::Heads(Heads::Gather), [pages, slots]) = (&step.op, &self.right.read_by(step)[..])
@@ -130,7 +133,7 @@ impl Grammar<'_> {
         let (own, page) = (own.clone(), table.page.max(1));
         let most = table.lengths.iter().copied().max().unwrap_or_default();
         let new = own.queries.first().cloned().unwrap_or_default();
-        let all: [(&dyn Fn(usize, usize) -> usize, &str); 5] = [
+        let all: [(Length, &str); 5] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(

@@ -1,0 +1,77 @@
+//! Which keys do queries see in the caches, rings and orders of tokens of serving code?
+
+use super::Grammar;
+use super::cells::Cells;
+use super::kernels::BLOCKS;
+use crate::candidate::cost;
+
+impl Grammar<'_> {
+    /// Keys that are read too early, too late, or in the order of ranks.
+    pub(super) fn rings(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let first = signed(self.sizes.first_position());
+        let distance = |query: usize, key: usize| signed(query) + first - signed(key);
+        let (queries, keys) = (own.queries, own.keys);
+        let mut all: Vec<(Cells, String, u32)> = Vec::new();
+        let mut add = |cells: Cells, told: &str| all.push((cells, told.to_owned(), cost::RARE));
+        let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
+        // How many keys a query sees behind one.
+        let behind =
+            |b: usize, q: usize, k: usize| (k + 1..keys).filter(|k| !own.at(b, q, *k)).count();
+        for count in (2..=4).filter(|count| *count < keys) {
+            let told = tr!(
+                "each query ends {count} keys early: the last ones that it sees are not seen",
+                count
+            );
+            add(of(&|b, q, k| own.at(b, q, k) || behind(b, q, k) < count), told.as_str());
+        }
+        add(
+            of(&|b, q, k| own.at(b, q, k) || behind(b, q, k) == 1),
+            tr!("the key before the newest one is not seen, as if it had been overwritten"),
+        );
+        let is_empty = |b: usize, q: usize| (0..keys).all(|k| k + 1 == keys || own.at(b, q, k + 1));
+        add(
+            of(&|b, q, k| {
+                let seen =
+                    k + 1 < keys && !own.at(b, q, k + 1) || is_empty(b, q) && !own.at(b, q, k);
+                !seen
+            }),
+            tr!(
+                "each query sees the keys one before its own, as if a ring were read before the new key is written"
+            ),
+        );
+        for chunk in BLOCKS.into_iter().filter(|chunk| queries == keys && keys > 2 * chunk) {
+            if self.causal().is_some() && keys.is_multiple_of(2 * chunk) {
+                let place = zigzag(keys, keys / (2 * chunk));
+                let told = tr!(
+                    "the causal mask goes by the places of tokens in the zigzag order of ranks (chunks of {chunk}), not by their positions",
+                    chunk
+                );
+                add(of(&|_, q, k| place[k] > place[q]), told.as_str());
+            }
+        }
+        if let Some((_, Some(window))) = self.causal() {
+            let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
+            add(
+                of(&|_, q, k| distance(q, k) < 0 || !kept(q, k)),
+                tr!(
+                    "when the ring is full each new key overwrites the last slot: later tokens see the first keys and themselves"
+                ),
+            );
+        }
+        all
+    }
+}
+
+/// The place of each token in the order in which so many ranks have them, each a chunk from the start and one from the end.
+fn zigzag(tokens: usize, ranks: usize) -> Vec<usize> {
+    let size = tokens / (2 * ranks);
+    let order = (0..ranks).flat_map(|rank| [rank, 2 * ranks - 1 - rank]);
+    let mut places = vec![0; tokens];
+    for (at, chunk) in order.enumerate() {
+        for token in 0..size {
+            places[chunk * size + token] = at * size + token;
+        }
+    }
+    places
+}
