@@ -21,8 +21,11 @@ pub fn is_number(value: f64) -> bool {
     value.is_finite() && value.abs() < FILL
 }
 
+/// No single difference counts more in how far tensors are apart, and a NaN on one side as much.
+const MOST: f64 = 1e3;
+
 /// How far two tensors are apart: the sum of the absolute differences, of which no single one counts much. Infinite where
-/// they have other shapes or one alone has a NaN.
+/// they have other shapes.
 pub fn distance(recorded: &Tensor, value: &Tensor) -> Result<f64> {
     if recorded.dims() != value.dims() {
         return Ok(f64::INFINITY);
@@ -32,9 +35,9 @@ pub fn distance(recorded: &Tensor, value: &Tensor) -> Result<f64> {
             .iter()
             .zip(value)
             .map(|(left, right)| match (left.is_nan(), right.is_nan()) {
-                (false, false) => difference(*left, *right).abs().min(1e3),
+                (false, false) => difference(*left, *right).abs().min(MOST),
                 (true, true) => 0.0,
-                _ => f64::INFINITY,
+                _ => MOST,
             })
             .sum()
     };
