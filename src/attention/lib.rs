@@ -165,7 +165,6 @@ fn temperature_factors(config: &Config) -> Option<Temperature> {
     let from = config.rope.as_ref().map_or(config.sizes.past_len, |rope| rope.offset);
     // Of a token with several it is that of time.
     let places = config.places().map(|places| places.of_section(0));
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
     let floor = q_temperature_floor as f64;
     let first = from + config.sizes.first_query();
     let offset = q_temperature_offset;

@@ -249,7 +249,6 @@ impl std::fmt::Display for Left {
 }
 
 /// A number of bytes as people read it, in binary units: `1.5 GiB`.
-#[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
 pub fn bytes(count: u128) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {

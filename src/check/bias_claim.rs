@@ -92,7 +92,6 @@ fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
         _ => return Ok(None),
     };
     let lengths = reading.settings.lengths.clone().unwrap_or_else(|| vec![keys]);
-    #[allow(clippy::cast_precision_loss, reason = "positions are far below 2^52")]
     let distance = |length: usize, query: usize, key: usize| {
         -((query + length) as f64 - (key + queries) as f64).abs()
     };

@@ -252,7 +252,6 @@ fn like_a_bias(excess: &[f64], axes: &[(Axis, usize)]) -> Option<String> {
         *sums.get_mut(place(at))? += excess;
     }
     let squares: f64 = excess.iter().map(|excess| excess * excess).sum();
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let share = sums.iter().map(|sum| sum * sum).sum::<f64>() / each as f64 / squares;
     (share > MOST_OF_A_BIAS).then(|| {
         tr!(

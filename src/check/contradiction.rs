@@ -282,7 +282,6 @@ fn by_frequencies(stated: &[f64], recorded: &[f64], name: &str) -> Option<Contra
 }
 
 /// Frequencies as the powers of their base, if they are that.
-#[allow(clippy::cast_precision_loss, reason = "a head has few features")]
 fn told_frequencies(freqs: &[f64]) -> String {
     const TOLD: usize = 4;
     let count = freqs.len() as f64;

@@ -111,7 +111,6 @@ impl Fitter<'_, '_> {
                 };
                 self.refined(free, start.ln(), f64::exp, SPACING)?
             }
-            #[allow(clippy::cast_precision_loss, reason = "places are below 2^53")]
             Range::Whole(from, to) => self.nearest(free, (from..=to).map(|at| at as f64))?,
             Range::Cell => return self.extremes(),
             Range::Score => {

@@ -88,7 +88,6 @@ pub fn shake(value: &Tensor, sizes: &[f64], by: f64) -> Result<Tensor> {
         for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9_u64), (27, 0x94d0_49bb_1331_11eb)] {
             bits = (bits ^ (bits >> shift)).wrapping_mul(factor);
         }
-        #[allow(clippy::cast_precision_loss, reason = "any number between -1 and 1 does")]
         let part = (bits ^ (bits >> 31)) as f64 / u64::MAX as f64 * 2.0 - 1.0;
         let shaken = value + by * part * size.abs();
         if value.is_finite() && shaken.is_finite() { shaken } else { value }

@@ -52,7 +52,6 @@ impl Trend {
     /// Whether it has no more than what rounding may have, which takes the worst row off by `ratio` of its size, or of that of
     /// the `terms` where these cancel out.
     pub fn has_no_direction(&self, ratio: f64, terms: f64) -> bool {
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
         let (count, rows) = (self.count as f64, self.rows as f64);
         let (shift, larger) = (self.shift / count, terms / (self.own / count).sqrt());
         let slope = self.both / self.own - 1.0;
@@ -208,7 +207,6 @@ impl Trends {
         let factor = spread.margin * (self.factor + self.deviations * spread.factor)
             + self.least * sums.abs_v / sums.v_v;
         // Of few cells, or of zeros alone, there is nothing to say.
-        #[allow(clippy::cast_precision_loss, reason = "a small number")]
         if sums.count < LEAST_CELLS as f64 {
             return true;
         }

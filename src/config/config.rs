@@ -61,7 +61,6 @@ impl Config {
     }
 
     /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
     pub fn scale_factor(&self) -> f64 {
         self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
     }

@@ -203,7 +203,6 @@ impl<'de> DeserializeSeed<'de> for Nested<'_> {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "documented at Array::tensor")]
 impl<'de> Visitor<'de> for Nested<'_> {
     type Value = ();
 

@@ -109,7 +109,6 @@ pub fn take_kept(
     };
     let cells = numbers(&entry.tensor)?;
     let kept = cells.iter().filter(|cell| **cell != 0.0).count();
-    #[allow(clippy::cast_precision_loss, reason = "a share")]
     let share = kept as f64 / cells.len().max(1) as f64;
     let is_dropped = (share - dropout).abs() < (share - (1.0 - dropout)).abs();
     let (tensor, how) = if is_dropped {

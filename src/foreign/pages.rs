@@ -100,7 +100,6 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^24 slots")]
 fn number(slot: usize) -> f32 {
     slot as f32
 }

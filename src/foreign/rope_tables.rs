@@ -130,7 +130,6 @@ fn frequencies(cos: &Tensor, sin: &Tensor) -> Result<Option<(Tensor, Option<Pair
     };
     let freqs: Vec<f64> =
         (0..width).map(|at| sines[width + at].atan2(cosines[width + at])).collect();
-    #[allow(clippy::cast_precision_loss, reason = "a file has few positions")]
     let is_of_angle = |at: usize| {
         let (sine, cosine) = (freqs[at % width] * (at / width % rows) as f64).sin_cos();
         let is_it = |found: f64, angle: f64| (found - factor * angle).abs() < EXACT;

@@ -210,7 +210,6 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
 ///
 /// # Errors
 /// If candle fails.
-#[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub fn distance(left: &Tensor, right: &Tensor) -> Result<f64> {
     if left.elem_count() != right.elem_count() {
         return Ok(1.0);

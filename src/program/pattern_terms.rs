@@ -173,7 +173,6 @@ impl Cell<'_> {
         let pair = frequency.cell.as_ref().and_then(|cell| cell.index.first());
         let own = pair.and_then(|pair| of_token.get(*pair));
         let position = *own.or_else(|| of_token.first()).ok_or(Misread)?;
-        #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
         let angle = position as f64 * frequency.value;
         // As it is multiplied: in the type of the run.
         let dtype = self.inputs.get(turning.frequency.input).map(|freqs| freqs.tensor.dtype());
@@ -215,7 +214,6 @@ impl Cell<'_> {
             _ => of(place)?,
         };
         let numbers = || row.iter().map(|number| number.value);
-        #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
         let count = row.len() as f64;
         let mean = centred.then(|| numbers().sum::<f64>() / count);
         let less = mean.unwrap_or_default();

@@ -77,7 +77,6 @@ impl Yarn {
         let original_max_position_embeddings = keys.positions(kind, ORIGINAL_MAX, MAX)?;
         let factor = match (keys.positive(kind, "factor")?, keys.whole(kind, MAX)?) {
             (Some(factor), _) => factor,
-            #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 positions")]
             (None, Some(max)) => max as f64 / original_max_position_embeddings as f64,
             (None, None) => keys.required(kind, "factor")?,
         };
@@ -107,7 +106,6 @@ impl Yarn {
 impl Longrope {
     fn of(kind: &str, keys: &Keys) -> Result<Self, String> {
         let original_max_position_embeddings = keys.positions(kind, ORIGINAL_MAX, MAX)?;
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 positions")]
         let times = |max: usize| max as f64 / original_max_position_embeddings as f64;
         let factor = keys.positive(kind, "factor")?.or(keys.whole(kind, MAX)?.map(times));
         let (short_factor, long_factor) =

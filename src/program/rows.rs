@@ -285,7 +285,6 @@ mod tests {
 
     fn numbers(shape: &[usize]) -> Tensor {
         let count: usize = shape.iter().product();
-        #[allow(clippy::cast_precision_loss, reason = "small numbers")]
         let numbers = (0..count).map(|at| (at * 37 % 1013) as f32 / 700.0 - 0.7);
         Tensor::from_vec(numbers.collect(), shape, &Device::Cpu).expect("fits")
     }
@@ -320,7 +319,6 @@ mod tests {
             let q = numbers(&[batch, heads, queries, features]);
             let k = numbers(&[batch, heads, keys, features]);
             // Each of the two sums of so many products is off by no more than so many roundings.
-            #[allow(clippy::cast_precision_loss, reason = "small numbers")]
             let rounding = |terms: usize| 2.0 * terms as f64 * f64::from(f32::EPSILON);
             let own = alone(&Linear::DotProduct, &[&q, &k]).expect("f32");
             let twin = Linear::DotProduct.value(&[&q, &k]).expect("fits");

@@ -88,7 +88,6 @@ mod tests {
             let settings = Settings { seq_len, d_model, heads, ..settings };
             let run = Run::new(&settings, Sources::default()).expect("valid");
             let needed = needed(run.program(), run.config().dtype.into());
-            #[allow(clippy::cast_precision_loss, reason = "a few hundred MiB")]
             let share = needed as f64 / (measured * 1024.0 * 1024.0);
             assert!((1.0..1.3).contains(&share), "{stated:?}: {share}");
         }

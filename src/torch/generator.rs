@@ -263,7 +263,6 @@ impl Generator {
     /// half first (`random64` of `CPUGeneratorImpl`).
     #[inline]
     fn unit_f64(&mut self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
         let digits = (self.twister.next_u64() & F64_DIGITS) as f64;
         digits * F64_UNIT
     }
@@ -320,7 +319,6 @@ impl NullaryFnOnce for Normal<'_> {
 }
 
 /// A dimension as Python's `float` of it.
-#[allow(clippy::cast_precision_loss, reason = "Python rounds those beyond 2⁵³ the same way")]
 fn to_f64(dimension: usize) -> f64 {
     dimension as f64
 }
@@ -346,7 +344,6 @@ fn fill_unit_f32(twister: &mut Mt, values: &mut [f32]) {
 
 /// The low 24 bits as a number on [0, 1).
 #[inline(always)]
-#[allow(clippy::cast_precision_loss, reason = "24 bits fit")]
 fn unit_f32(draw: u32) -> f32 {
     (draw & F32_DIGITS) as f32 * F32_UNIT
 }

@@ -81,7 +81,6 @@ fn ln(x: f32) -> f32 {
     let is_low = mantissa < FRAC_1_SQRT_2;
     let m = (mantissa - 1.0) + if is_low { mantissa } else { 0.0 };
     let exponent = (bits >> 23).cast_signed() - HALF_EXPONENT - i32::from(is_low);
-    #[allow(clippy::cast_precision_loss, reason = "8 bits fit")]
     let exponent = exponent as f32;
 
     let z = m * m;
@@ -119,7 +118,6 @@ fn sin_cos(theta: f32) -> (f32, f32) {
     // The even octant next to the angle, and t, the angle as seen from there.
     #[allow(clippy::cast_possible_truncation, reason = "Cephes rounds towards zero")]
     let octant = ((theta * OCTANTS_PER_RADIAN) as i32 + 1) & !1;
-    #[allow(clippy::cast_precision_loss, reason = "at most 8")]
     let octants = octant as f32;
     let mut t = theta;
     for part in MINUS_QUARTER_PI {

@@ -225,7 +225,6 @@ pub fn shapes_json(run: &Run) -> Value {
     })
 }
 
-#[allow(clippy::cast_precision_loss, reason = "documented at shapes_json")]
 fn exact(count: u128) -> Value {
     u64::try_from(count).map_or_else(|_| json!(count as f64), |count| json!(count))
 }

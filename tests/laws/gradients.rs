@@ -40,7 +40,7 @@ proptest! {
         for step in given {
             let Some(gradient) = trace.step(step.name.gradient()) else { continue };
             let all = values(&gradient.value);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "within")]
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within")]
             let at = (place * all.len() as f64) as usize;
             // A bias of −∞ cannot be changed.
             if !values(&step.value)[at].is_finite() {

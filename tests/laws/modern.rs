@@ -179,7 +179,6 @@ proptest! {
         for (at, bias) in rows(bias).iter().enumerate() {
             let (slope, position) = (slopes[at / (tokens - first)], past + first + at % (tokens - first));
             for (key, bias) in bias.iter().enumerate() {
-                #[allow(clippy::cast_precision_loss, reason = "a handful of tokens")]
                 let expected = -slope * position.abs_diff(key) as f64;
                 // The root of 2 and the products are each rounded to 2⁻⁵³ of themselves.
                 prop_assert!((bias - expected).abs() <= 1e-15 * expected.abs(), "{bias} {expected}");

@@ -22,7 +22,6 @@ struct Slow<'a> {
 }
 
 #[allow(
-    clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "a handful of features, heads and tokens; bf16 is cut out of f32"
 )]

@@ -66,7 +66,7 @@ proptest! {
         for step in trace.steps().iter().filter(|step| step.axes.rank() > 0) {
             moves_make_it(&trace, step)?;
             let all = values(&step.value);
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "within")]
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within")]
             let at = (place * all.len() as f64) as usize;
             let cell = Cell { step: step.name.to_string(), index: unravel(at, step.value.dims()) };
             let explanation = trace.explain(&cell).expect("the cell is there");

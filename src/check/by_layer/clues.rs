@@ -104,7 +104,6 @@ const LEAST_ROWS: usize = 3;
 const MOST_SHIFT: usize = 4;
 
 /// Whether some numbers are zero and all others the reference's by one factor, that of what is kept.
-#[allow(clippy::cast_precision_loss, reason = "rows have fewer numbers")]
 fn dropped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String> {
     let all = || meant.iter().flatten().zip(own.iter().flatten());
     let total = all().count();

@@ -82,7 +82,6 @@ fn biases(sides: &Sides, node: &Node) -> Result<Vec<(String, Tensor)>> {
     Ok(all)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "there are fewer ranks")]
 fn times(count: usize) -> f64 {
     count as f64
 }

@@ -194,7 +194,6 @@ pub(super) fn of_bias(run: &Situation) -> Result<Vec<Edits>> {
     if !own.over.contains(&0) {
         return none();
     }
-    #[allow(clippy::cast_precision_loss, reason = "items are few")]
     let mean = Scaling::By { factor: (items as f64).recip() };
     let others = [(1..items).collect(), (0..items - 1).collect()];
     let of_one = others.map(|others| vec![before(at, 0, Slip::Along(0, Along::Zero(others)), &[])]);

@@ -113,7 +113,6 @@ pub const ALL: &[Mistake] = &[
             right: RIGHT_GROUP,
             edits: |run| {
                 Ok(of_groups(run, |at, times| {
-                    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
                     let factor = (times as f64).recip();
                     vec![after(at, Scaling::By { factor }, &[])]
                 }))

@@ -99,7 +99,6 @@ pub const ALL: &[Mistake] = &[
     },
 ];
 
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
 fn root(size: usize) -> f64 {
     (size as f64).sqrt()
 }

@@ -99,7 +99,6 @@ fn other_slopes(run: &Situation) -> Result<Vec<Edits>> {
         return none();
     };
     let heads = right.len();
-    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
     let series = |from: usize| -> Vec<f64> {
         (from..from + heads).map(|at| (-8.0 * at as f64 / heads as f64).exp2()).collect()
     };

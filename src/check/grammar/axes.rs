@@ -133,7 +133,6 @@ impl Grammar<'_> {
         self.reordered(step, "query", tr!("the heads are merged as"), |order| {
             Self::viewed(step, heads.clone(), order.to_vec())
         });
-        #[allow(clippy::cast_precision_loss, reason = "heads are few")]
         let factor = (self.sizes.heads as f64).recip();
         let edits = vec![
             Edit::new(step.name, Change::Replace(Heads::Sum.into())),

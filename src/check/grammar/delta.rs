@@ -144,7 +144,6 @@ impl Grammar<'_> {
 
     /// What is done to keys at every step that reads them, where they are given, and no step is there to be changed.
     fn of_keys(&mut self, keys: &Step) {
-        #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
         let factor = (self.sizes.head_dim as f64).sqrt().recip();
         let told = tr!("the keys are scaled like the queries");
         self.at_keys(Kind::Inserted, cost::PLAIN, &Scaling::By { factor }.into(), told);

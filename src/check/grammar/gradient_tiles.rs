@@ -36,7 +36,6 @@ impl Grammar<'_> {
                     block
                 );
                 let twice = |is_it: bool| if is_it { 2.0 } else { 1.0 };
-                #[allow(clippy::cast_precision_loss, reason = "places of a tile are few")]
                 let times = 1.0 + behind as f64;
                 self.weighted(step, (input, axis, size), first, |at| twice(at < block));
                 self.weighted(step, (input, axis, size), last, |at| twice(at + block >= size));

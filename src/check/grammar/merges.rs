@@ -64,7 +64,6 @@ impl Grammar<'_> {
     }
 
     /// Splits that are averaged by how many keys each has.
-    #[allow(clippy::cast_precision_loss, reason = "keys are few")]
     fn by_count(&mut self, count: usize) {
         let Some(Op::Parted(own)) = self.right.step(Name::SplitWeights).map(|step| &step.op) else {
             return;

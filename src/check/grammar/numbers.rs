@@ -96,7 +96,6 @@ pub fn shifted(at: Name, addend: f64) -> Candidate {
 /// The numbers that people write where another was meant.
 pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
     let mut all = knob.common.clone();
-    #[allow(clippy::cast_precision_loss, reason = "bounds of places")]
     match knob.range {
         Range::Factor => {
             all.extend(of_sizes(sizes).into_iter().map(|(value, _)| value));
@@ -126,7 +125,6 @@ pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
 
 /// Roots and powers of a run's sizes, and their names.
 pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let named = [
         ("d_k", sizes.head_dim as f64),
         ("d_model", sizes.d_model as f64),

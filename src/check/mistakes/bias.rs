@@ -11,7 +11,6 @@ pub fn knobs(own: &Biasing) -> Vec<Knob> {
         Biasing::Distances(own) => {
             let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
             let (name, range) = (tr!("position of the first query"), Range::Whole(0, bound));
-            #[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
             let first = own.first as f64;
             vec![Knob::new(own, (name, first), range, &[0.0], |own, first| {
                 whole(first).map(|first| own.first = first).is_some()
@@ -35,7 +34,6 @@ fn of_relative(own: &Relative) -> Vec<Knob> {
         return Vec::new();
     }
     let knob = |name, value: usize, least: i64, set: fn(&mut Relative, usize)| {
-        #[allow(clippy::cast_precision_loss, reason = "counts are below 2^52")]
         let value = value as f64;
         let common = [8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0, value + 1.0, value - 1.0];
         Knob::new(own, (name, value), Range::Whole(least, 512), &common, move |own, value| {
@@ -73,7 +71,6 @@ pub fn siblings(own: &Biasing) -> Vec<Sibling> {
 
 fn other_slopes(own: &[f64]) -> Vec<Sibling> {
     let heads = own.len();
-    #[allow(clippy::cast_precision_loss, reason = "heads are few")]
     let powers = |first: usize| {
         let slope = |at: usize| (-8.0 * at as f64 / heads as f64).exp2();
         (first..first + heads).map(slope).collect::<Vec<f64>>()

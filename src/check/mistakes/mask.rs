@@ -21,7 +21,6 @@ pub fn knobs(own: &Masking) -> Vec<Knob> {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "places are below 2^52")]
 fn of_positions(own: &ByPosition) -> Vec<Knob> {
     let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
     let first = own.first as f64;

@@ -9,7 +9,6 @@ pub fn first<T: Clone + Into<Op> + 'static>(
     (first, least, most): (usize, i64, i64),
     set: impl Fn(&mut T, f64) -> bool + 'static,
 ) -> Knob {
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
     let value = first as f64;
     let common = [0.0, value + 1.0, value - 1.0];
     let name = (tr!("first position"), value);

@@ -46,7 +46,6 @@ fn of_frequencies(own: &Frequencies) -> Vec<Knob> {
         own.base = base;
         base > 0.0
     });
-    #[allow(clippy::cast_precision_loss, reason = "features of a head are few")]
     let dims = ("rope_dims", own.dims as f64);
     let most = i64::try_from(2 * own.dims).unwrap_or(i64::MAX);
     let dims = Knob::new(own, dims, Range::Whole(2, most), &[], |own, dims| {

@@ -45,9 +45,7 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
         (found.eq(0.0)?, f64::NEG_INFINITY)
     };
     let count = is_blocked.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^24 cells, and near enough beyond")]
     let visible = found.elem_count() as f32 - count;
-    #[allow(clippy::cast_precision_loss, reason = "as above")]
     let rows = found.elem_count() as f32 / *found.dims().last().unwrap_or(&1) as f32;
     // A row with one visible key has weight 1 there whatever its scores are, and says nothing.
     if count == 0.0 || visible < 2.0 * rows {

@@ -48,9 +48,7 @@ fn is_scattered(found: &[f64], right: &[f64]) -> bool {
         .map(|(found, _)| *found != 0.0)
         .collect();
     let changes = kept.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let (count, changes) = (kept.len() as f64, changes as f64);
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let share = kept.iter().filter(|kept| **kept).count() as f64 / count;
     changes > count * share * (1.0 - share)
 }
@@ -88,7 +86,6 @@ fn dropout(at: Name, kept: KeepSome, (left, all): (usize, usize), is_before: boo
         let recip = format!("{:.3}", 1.0 - factor.recip());
         tr!("multiplied by {factor}, as for p = {recip}", factor = short(factor), recip)
     };
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
     let share = format!("{:.0}", 100.0 * left as f64 / all as f64);
     let op = Weighting::KeepSome(kept).into();
     let (change, told) = if is_before {

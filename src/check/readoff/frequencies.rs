@@ -108,7 +108,6 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
         }
         sine.atan2(cosine)
     };
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
     let frequency = |pair: usize| {
         let near = |angle: f64, expected: f64| angle + TAU * ((expected - angle) / TAU).round();
         // The first token's angle says nothing at position 0: each further one says it more exactly.
@@ -146,7 +145,6 @@ fn tell(found: &[f64], meant: &[f64]) -> Option<String> {
     if others.is_empty() {
         return None;
     }
-    #[allow(clippy::cast_precision_loss, reason = "pairs are few")]
     let pairs = found.len() as f64;
     if let [first, second, rest @ ..] = found
         && is_near(*first, 1.0)

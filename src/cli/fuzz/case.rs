@@ -227,7 +227,6 @@ fn drawn(generator: &mut Generator) -> Row {
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
             reason = "small and positive"
         )]
         let at = (at * count as f64) as usize;
@@ -317,7 +316,6 @@ fn numbers(step: Name, drawn: &Tensor, numbers: Numbers, settings: &Settings) ->
     if !is_query && !is_key {
         return Ok(drawn.clone());
     }
-    #[allow(clippy::cast_precision_loss, reason = "a few features")]
     let features = settings.head_dim.unwrap_or(1) as f64;
     let scale = settings.scale.filter(|scale| *scale > 0.0).unwrap_or(features.powf(-0.5));
     Ok(match numbers {

@@ -411,7 +411,6 @@ impl Model<'_> {
         }
         let head_dim = self.head_dim()?.unwrap_or(1);
         let plain = if is_scaled { 1.0 / root(head_dim) } else { 1.0 };
-        #[allow(clippy::cast_precision_loss, reason = "layers are few")]
         let by = if by_layer { (self.this_layer()? + 1) as f64 } else { 1.0 };
         Ok(Some(plain / by))
     }
@@ -426,7 +425,6 @@ impl Model<'_> {
 const PER_LAYER: &str = "per_layer_config";
 
 /// √`d_k`.
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
 fn root(head_dim: usize) -> f64 {
     (head_dim as f64).sqrt()
 }

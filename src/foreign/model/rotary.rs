@@ -31,7 +31,6 @@ impl Model<'_> {
         };
         let alpha = alpha.filter(|_| stated.as_ref().and_then(kind_of) == Some("dynamic"));
         if let (Some(alpha), Some(head_dim)) = (alpha, self.head_dim()?) {
-            #[allow(clippy::cast_precision_loss, reason = "heads have few features")]
             let head_dim = head_dim as f64;
             base *= alpha.powf(head_dim / (head_dim - 2.0));
         }
@@ -124,7 +123,6 @@ impl Model<'_> {
         }
         let part = part.unwrap_or(rope.part);
         #[allow(
-            clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a head has few features; rounded down as the library does"

@@ -85,7 +85,6 @@ pub enum Distance {
 
 impl Distance {
     /// The distance of the two among so many keys.
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
     pub(super) fn of(self, query: usize, key: usize, keys: usize) -> f64 {
         match self {
             Self::Absolute => query.abs_diff(key) as f64,
@@ -99,7 +98,6 @@ impl Distance {
 /// The slopes of so many heads: 2^(−8/n), 2^(−16/n), … for n heads, where n is a power of two; otherwise those of the
 /// next lower power, followed by every other one of the next higher, as the paper's code has it ("Train Short, Test
 /// Long", Press et al., 2021, section 3).
-#[allow(clippy::cast_precision_loss, reason = "heads are few")]
 pub fn alibi_slopes(heads: usize) -> Vec<f64> {
     let of_power = |n: usize| (1..=n).map(move |at| (-8.0 * at as f64 / n as f64).exp2());
     if heads.is_power_of_two() {

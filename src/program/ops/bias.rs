@@ -39,7 +39,6 @@ pub enum Biasing {
 }
 
 impl Operation for Biasing {
-    #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 tokens")]
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(match (self, inputs) {
             (Self::Slopes { slopes }, _) => Tensor::new(slopes.as_slice(), &Device::Cpu)?,

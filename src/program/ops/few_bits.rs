@@ -170,7 +170,6 @@ impl EightBits {
             Last::Finite if byte == 0x80 => return f32::NAN,
             Last::Nan | Last::InfiniteOrNan | Last::Finite | Last::Number => {}
         }
-        #[allow(clippy::cast_precision_loss, reason = "below 16")]
         let fraction = significand as f32 / (1_u32 << bits) as f32;
         let power = |by: u32| 2_f32.powi(i32::try_from(by).unwrap_or_default() - offset);
         match exponent {

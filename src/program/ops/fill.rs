@@ -58,11 +58,9 @@ impl<'de> Deserialize<'de> for Fill {
             fn visit_f64<E: de::Error>(self, value: f64) -> Result<Fill, E> {
                 Ok(Fill(value))
             }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Fill, E> {
                 Ok(Fill(value as f64))
             }
-            #[allow(clippy::cast_precision_loss, reason = "a fill is a floating-point number")]
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<Fill, E> {
                 Ok(Fill(value as f64))
             }

@@ -2,7 +2,6 @@
 
 #![allow(
     clippy::cast_possible_truncation,
-    clippy::cast_precision_loss,
     clippy::cast_sign_loss,
     clippy::cast_lossless,
     reason = "sizes and settings become 32-bit numbers where torch makes them so"

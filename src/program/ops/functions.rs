@@ -135,7 +135,6 @@ impl Weigh {
                 softmax(&is_lower.where_cond(&none, scores)?)
             }
             Self::Mean(map) => {
-                #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
                 let keys = scores.dim(D::Minus1)? as f64;
                 map.value(scores)? / keys
             }
@@ -156,7 +155,6 @@ impl Weigh {
 }
 
 /// sin and cos of position / 10000^(2i / features).
-#[allow(clippy::cast_precision_loss, reason = "positions and features are few")]
 pub(super) fn sinusoid(x: &Tensor, is_in_halves: bool) -> candle_core::Result<Tensor> {
     let (_, tokens, features) = x.dims3()?;
     let mut table = Vec::with_capacity(tokens * features);

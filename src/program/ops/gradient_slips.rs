@@ -159,7 +159,6 @@ fn of_softmax(slip: SoftmaxSlip, [weights, d, delta]: [&Tensor; 3]) -> Result<Te
 
 fn of_norm(slip: NormSlip, parts: &Parts) -> Result<Tensor> {
     let Parts { given, normed, along, mean, root } = parts;
-    #[allow(clippy::cast_precision_loss, reason = "features are few")]
     let along = match slip {
         NormSlip::Straight => along.zeros_like()?,
         NormSlip::Sum => (along * (normed.elem_count() as f64 / along.elem_count() as f64))?,

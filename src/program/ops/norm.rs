@@ -104,7 +104,6 @@ impl Norm {
             Squares::Absolute => mean(&x.abs()?),
             Squares::Largest => axes.iter().try_fold(x.abs()?, |x, axis| x.max_keepdim(*axis)),
         }?;
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
         let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
         if !self.is_mean {
             squares = (squares * count)?;
@@ -174,7 +173,6 @@ impl Norm {
         let axes: Vec<usize> =
             self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
         let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53")]
         let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
         let sum_or_mean = |x: &Tensor| mean(x)? * if self.is_mean { 1.0 } else { count };
         let own = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };

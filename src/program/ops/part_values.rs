@@ -126,7 +126,6 @@ impl Parted {
             }
             let missing = parts.missing(at);
             if self.slip == Some(PartSlip::PaddedTail) && missing > 0 {
-                #[allow(clippy::cast_precision_loss, reason = "keys are few")]
                 let zeros = (m.neg()?.exp()? * missing as f64)?;
                 own = own.broadcast_add(&zeros)?;
             }
@@ -134,7 +133,6 @@ impl Parted {
                 && missing > 0
             {
                 let last = columns.narrow(3, columns.dim(3)? - 1, 1)?;
-                #[allow(clippy::cast_precision_loss, reason = "keys are few")]
                 let again = (self.exp(&last.broadcast_sub(&m)?)? * missing as f64)?;
                 let of_values =
                     values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref);
@@ -221,7 +219,6 @@ impl Parted {
         let of = |merged: &Tensor| own.broadcast_sub(&floored(merged)?)?.exp();
         let count = own.dim(0)?;
         Ok(match self.slip {
-            #[allow(clippy::cast_precision_loss, reason = "splits are few")]
             Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
             Some(PartSlip::Added) => own.ones_like()?,
             Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
@@ -326,7 +323,6 @@ impl Parted {
     }
 
     /// How often a sink is counted where there are so many tiles.
-    #[allow(clippy::cast_precision_loss, reason = "tiles are few")]
     fn sinks_of(&self, tiles: usize) -> f64 {
         if self.slip == Some(PartSlip::SinkEach) { tiles as f64 } else { 1.0 }
     }

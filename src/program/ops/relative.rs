@@ -64,7 +64,6 @@ impl Relative {
 
     /// The bucket of a distance, of so many.
     #[allow(
-        clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "in the 32 bits that the library computes it in, and rounded down as it does"

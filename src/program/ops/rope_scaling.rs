@@ -96,7 +96,6 @@ impl Longrope {
 
     fn attention_factor(&self, positions: usize) -> f64 {
         let own = if self.is_long(positions) { self.long_mscale } else { self.short_mscale };
-        #[allow(clippy::cast_precision_loss, reason = "exact below 2^53 positions")]
         let trained = self.original_max_position_embeddings as f64;
         own.or(self.attention_factor).unwrap_or_else(|| {
             let by = || (1.0 + self.factor.ln() / trained.ln()).sqrt();

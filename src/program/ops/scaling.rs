@@ -252,7 +252,6 @@ fn of_norm(norm: &Norm, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "exact below 2^53 features")]
 fn root(head_dim: usize) -> f64 {
     (head_dim as f64).sqrt()
 }

@@ -39,7 +39,6 @@ impl Temperature {
     }
 
     /// The factor of an item's row.
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^53")]
     fn of_row(&self, item: usize, row: usize) -> f64 {
         let quotient = self.position(item, row) as f64 / self.floor;
         let quotient = if self.is_floored { quotient.floor() } else { quotient };

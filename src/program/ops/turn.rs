@@ -149,7 +149,6 @@ impl Turn {
     }
 
     /// The position by which a pair of a token's features is turned.
-    #[allow(clippy::cast_precision_loss, reason = "positions are below 2^24")]
     fn position(&self, item: usize, at: usize, pair: usize) -> f64 {
         let first = self.first.get(item).or(self.first.first()).copied().unwrap_or_default();
         let places = self.places.get(item).or(self.places.first());

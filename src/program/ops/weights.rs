@@ -213,7 +213,6 @@ impl Operation for Weighting {
                 let heads = inputs.first().and_then(|axes| axes.shape().get(1).copied());
                 let heads = heads.unwrap_or_default();
                 let of_head = Read::of(0, [0, 3, 1, 2].map(Place::on));
-                #[allow(clippy::cast_precision_loss, reason = "heads are few")]
                 let share = number(tr!("1 / heads"), (heads as f64).recip());
                 Pattern::Sum(vec![Products::many(heads, of_head, share)])
             }
