@@ -8,7 +8,8 @@ use super::mistakes::{Knob, Range, knobs};
 use base::lang;
 use config::Sizes;
 use program::{
-    Change, Edit, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Trace, Weighting, whole,
+    Change, Edit, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Trace, Weighting, signed,
+    whole,
 };
 
 /// Norms of which code states one ε.
@@ -67,7 +68,7 @@ pub fn of_values<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> Vec<
                 read = read.name,
                 factor = short(factor)
             );
-            let change = Change::Before(slot, Scaling::By { factor }.into(), Vec::new());
+            let change = Change::before(slot, Scaling::By { factor });
             let made = Candidate::at(at, Kind::Inserted, cost::RARE, change, what);
             Some(made.with_number("factor", 1.0, factor))
         }),
@@ -90,7 +91,7 @@ fn part_of_axis(step: &Step, axis: (usize, usize, usize)) -> [Free<'_>; 2] {
     let (.., size) = axis;
     let free = |is_head: bool| Free {
         meant: 0.0,
-        range: Range::Whole(1, i64::try_from(size).unwrap_or(i64::MAX) - 1),
+        range: Range::Whole(1, signed(size) - 1),
         usual: Vec::new(),
         is_rough: false,
         with: Box::new(move |count| {

@@ -155,6 +155,11 @@ pub fn whole(value: f64) -> Option<usize> {
     (value >= 0.0 && value.fract() == 0.0 && value < 9e15).then_some(value as usize)
 }
 
+/// A count with a sign: the largest there is for one that is larger.
+pub fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// The lengths of axes.
 pub(crate) fn sizes(dims: &[Dim]) -> Vec<usize> {
     dims.iter().map(|(_, size)| *size).collect()

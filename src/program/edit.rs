@@ -56,6 +56,16 @@ pub struct Apart {
 }
 
 impl Change {
+    /// One more operation on the step's value.
+    pub fn after(op: impl Into<Op>) -> Self {
+        Self::After(op.into(), Vec::new())
+    }
+
+    /// One more operation on one of the inputs, counted from 0.
+    pub fn before(slot: usize, op: impl Into<Op>) -> Self {
+        Self::Before(slot, op.into(), Vec::new())
+    }
+
     /// The operation that it brings.
     pub fn op(&self) -> Option<&Op> {
         match self {

@@ -44,7 +44,7 @@ mod working;
 
 pub use adjoint::{Adjoint, Operand};
 pub use axis::{Axes, Axis, Dim};
-pub use axis::{unravel, whole};
+pub use axis::{signed, unravel, whole};
 pub use blocked::{Became, EmptyRows};
 pub use cell::Cell;
 pub use edit::{Apart, Change, Edit};

@@ -3,7 +3,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::axis::Axes;
+use super::axis::{Axes, signed};
 use super::ops::Map;
 
 /// The rule by which every cell of a value is made of cells of the inputs.
@@ -169,12 +169,12 @@ impl Place {
 
     /// So many places further on.
     pub(super) fn moved(self, by: usize) -> Self {
-        Self { plus: self.plus + i64::try_from(by).unwrap_or(i64::MAX), ..self }
+        Self { plus: self.plus + signed(by), ..self }
     }
 
     /// So many places before.
     pub(super) fn back(self, by: usize) -> Self {
-        Self { plus: self.plus - i64::try_from(by).unwrap_or(i64::MAX), ..self }
+        Self { plus: self.plus - signed(by), ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Mistake, Situation, Way, after, before, none, omit, one, read, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh};
+use program::{ByPosition, Edit, Kind, Masking, Name, Scaling, Slip, Weigh, signed};
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -87,7 +87,7 @@ fn together(run: &Situation) -> Result<Vec<Edits>> {
     let causal = super::mask::by_position(run, Name::CausalMask);
     if let Some(causal) = causal.filter(|causal| !causal.shifts.is_empty()) {
         let whole = |keys: usize, rows: usize| {
-            let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+            let count = |count: usize| signed(count);
             count(keys).saturating_sub(count(rows))
         };
         for first in [0, whole(causal.keys, causal.queries)] {

@@ -8,7 +8,7 @@ use base::error::Result;
 use config::CausalAlign;
 use program::{
     Axis, BlockedKeys, ByPosition, Fill, Heads, Hides, Kind, Masking, Name, Op, QueryRows,
-    Rearrange,
+    Rearrange, signed,
 };
 
 const FUTURE: &str =
@@ -209,7 +209,6 @@ fn causal(run: &Situation, faulty: impl Fn(ByPosition) -> ByPosition) -> Result<
 /// A causal mask of the other corner, also that of the computed queries alone. Its window goes with it.
 fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
     let Some(causal) = by_position(run, Name::CausalMask) else { return none() };
-    let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let of_rows = match align {
         CausalAlign::BottomRight => signed(causal.keys) - signed(causal.queries),
         CausalAlign::TopLeft => 0,

@@ -3,7 +3,7 @@
 use super::{Mistake, Situation, Way, after, before, none, omit, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate};
+use program::{Edit, Kind, Name, Op, Pairing, Rotary, Rotate, signed};
 
 const BOTH: &[Name] = &[Name::QRot, Name::KRot];
 const PAIRS: &str =
@@ -174,7 +174,7 @@ fn shifted(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
         shifts.push(-1);
     }
     if came_before > 1 {
-        shifts.push(-i64::try_from(came_before).unwrap_or(i64::MAX));
+        shifts.push(-signed(came_before));
     }
     let shifted = |shift: i64| {
         let edit = |at: &Name| {

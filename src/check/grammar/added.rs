@@ -44,7 +44,7 @@ impl Grammar<'_> {
                 .map(|key| u8::from((from..from + count).contains(&key)));
             let Ok(cells) = Tensor::from_iter(hidden, &Device::Cpu) else { continue };
             let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
-            let hidden = Change::Before(0, block.into(), Vec::new());
+            let hidden = Change::before(0, block);
             let edits = vec![Edit::new(Name::Weights, hidden)];
             self.add_all(Kind::Omitted, cost::COMMON, edits, at, told);
         }

@@ -108,8 +108,7 @@ impl Grammar<'_> {
                 for (view, order) in [(view.clone(), order.clone()), (stored, inverse(&order))] {
                     let rearrange =
                         Rearrange { blocks: Vec::new(), view, order, result: dims.clone() };
-                    let change =
-                        Change::Before(slot, Heads::Rearrange(rearrange).into(), Vec::new());
+                    let change = Change::before(slot, Heads::Rearrange(rearrange));
                     self.add(Kind::Axes, cost::RARE, step.name, change, &told);
                 }
             }

@@ -20,7 +20,7 @@ impl Grammar<'_> {
         let names: Vec<Name> = read.iter().map(|read| read.name).collect();
         let is_product = matches!(step.op, Op::Linear(_));
         for precision in Precision::ALL {
-            let round = |slot| Change::Before(slot, Slip::Round(precision).into(), Vec::new());
+            let round = |slot| Change::before(slot, Slip::Round(precision));
             let name = precision.name();
             let result = Edit::new(step.name, after(Slip::Round(precision), &[]));
             let is_type = matches!(precision, Precision::Bf16 | Precision::F16);
@@ -91,7 +91,7 @@ impl Grammar<'_> {
                     name,
                     other_name
                 );
-                let change = Change::Before(0, Slip::ReadAs(own, other).into(), Vec::new());
+                let change = Change::before(0, Slip::ReadAs(own, other));
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
         }
@@ -103,7 +103,7 @@ impl Grammar<'_> {
         let shape = step.axes.shape();
         let take = |axis: usize, places: Vec<usize>| {
             let take = Slip::Along(axis, Along::Take(places));
-            Edit::new(at, Change::Before(1, take.into(), Vec::new()))
+            Edit::new(at, Change::before(1, take))
         };
         let long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] > 1).collect();
         let last = shape.len().saturating_sub(1);

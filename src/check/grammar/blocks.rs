@@ -9,7 +9,7 @@ use crate::candidate::{Edits, cost};
 use base::lang;
 use program::{
     Along, Axis, Block, Change, Edit, Heads, Kind, Linear, Name, Op, PartStage, Parted, Parts,
-    Rearrange, Slip, Step, spans,
+    Rearrange, Slip, Step, signed, spans,
 };
 
 /// Beyond so many tiles no kernel has so small ones.
@@ -81,7 +81,7 @@ impl Grammar<'_> {
                 let dims: Vec<_> = self.right.step(*input)?.axes.iter().collect();
                 let at = dims.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1)?;
                 let take = Along::Take(taken_from(parts, by, dims[at].1)?);
-                let change = Change::Before(*slot, Slip::Along(at, take).into(), Vec::new());
+                let change = Change::before(*slot, Slip::Along(at, take));
                 Some((*input, Edit::new(*reader, change)))
             };
             let all: Vec<(Name, Edit)> = slots.iter().filter_map(edit).collect();
@@ -213,7 +213,6 @@ impl Grammar<'_> {
                 ),
             ),
         ];
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for (token, told) in all {
             let mut cells = Vec::with_capacity(own.blocked.len() * heads);
             for (item, head) in (0..own.items).flat_map(|b| (0..heads).map(move |h| (b, h))) {

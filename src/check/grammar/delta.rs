@@ -137,7 +137,7 @@ impl Grammar<'_> {
             (2, Along::Accumulate, tr!("the logarithm of the decay is added up over the tokens")),
         ];
         for (axis, along, told) in all.into_iter().filter(|(axis, ..)| *axis < decay.axes.rank()) {
-            let change = Change::Before(0, Slip::Along(axis, along).into(), Vec::new());
+            let change = Change::before(0, Slip::Along(axis, along));
             self.add(Kind::Axes, cost::PLAIN, decay.name, change, told);
         }
     }

@@ -79,7 +79,7 @@ impl Grammar<'_> {
                 ),
             ] {
                 let take = Slip::Along(2, Along::Take(places));
-                let change = Change::Before(1, take.into(), Vec::new());
+                let change = Change::before(1, take);
                 self.add(Kind::Axes, cost::RARE, step.name, change, told);
             }
         }
@@ -114,7 +114,7 @@ impl Grammar<'_> {
         weight: impl Fn(usize) -> f64,
     ) {
         let along = Along::Each((0..size).map(weight).collect());
-        let change = Change::Before(input, Slip::Along(axis, along).into(), Vec::new());
+        let change = Change::before(input, Slip::Along(axis, along));
         self.add(Kind::Repeated, cost::RARE, step.name, change, told);
     }
 
@@ -164,7 +164,7 @@ impl Grammar<'_> {
                 let Ok(cells) = cells.tensor() else { return };
                 for (name, _) in sums.iter().filter(|(_, over_keys)| *over_keys || !is_of_keys) {
                     let block = Slip::Block(Block { cells: cells.clone(), fill: 0.0 });
-                    let change = Change::Before(0, block.into(), Vec::new());
+                    let change = Change::before(0, block);
                     self.add(Kind::Axes, cost::RARE, *name, change, &told);
                 }
             }

@@ -122,9 +122,9 @@ impl Grammar<'_> {
         let whole = Change::Become(Gradient::Collect(sum).into(), vec![delta.name]);
         let negated = after(Scaling::By { factor: -1.0 }, &[]);
         let edits = vec![Edit::new(step.name, negated), Edit::new(step.name, whole)];
-        let one = Edit::new(step.name, Change::Before(2, Slip::Map(Map::Exp).into(), Vec::new()));
+        let one = Edit::new(step.name, Change::before(2, Slip::Map(Map::Exp)));
         let none = Scaling::By { factor: 0.0 };
-        let none = Edit::new(step.name, Change::Before(2, none.into(), Vec::new()));
+        let none = Edit::new(step.name, Change::before(2, none));
         let told = tr!(
             "{delta} is left out: it is minus the sum of the sink's weights",
             delta = delta.name

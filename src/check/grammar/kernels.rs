@@ -122,7 +122,7 @@ impl Grammar<'_> {
                     size
                 );
                 let zeros = Slip::Along(axis, Along::Zero(tile.collect()));
-                let change = Change::Before(input, zeros.into(), Vec::new());
+                let change = Change::before(input, zeros);
                 self.add(Kind::Axes, cost::RARE, step.name, change, told);
             }
         }
@@ -242,5 +242,5 @@ pub fn part_of_sum(
             tr!("only the {which} {count} of {size} {what} are added up", which, count, size, what)
         }
     };
-    (Change::Before(input, zeros.into(), Vec::new()), told)
+    (Change::before(input, zeros), told)
 }

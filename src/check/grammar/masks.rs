@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor};
 use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step};
+use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
 
 impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
@@ -188,7 +188,7 @@ impl<'r> Grammar<'r> {
                 tr!("padded tokens are set to 0"),
             );
             if matches!(name, Name::Q | Name::K | Name::V | Name::Output) {
-                let change = Change::Before(0, zero.into(), Vec::new());
+                let change = Change::before(0, zero);
                 let told = tr!("padded tokens are set to 0 in what it reads");
                 self.add(Kind::Inserted, cost::PLAIN, name, change, told);
             }
@@ -209,7 +209,6 @@ impl<'r> Grammar<'r> {
     /// Masks that people make in the place of one.
     fn others(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
         let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let distance = |query: usize, key: usize| signed(query) + first - signed(key);
         let (queries, keys) = (own.queries, own.keys);
         let mut all: Vec<(Cells, String, u32)> = Vec::new();

@@ -97,7 +97,7 @@ impl Grammar<'_> {
             Change::Become(Slip::Weigh(Weigh::Over(vec![own.axes.rank()])).into(), read());
         let weighed = Edit::new(Name::SplitWeights, weighed);
         if let Some(factor) = scale {
-            let scaled = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
+            let scaled = Change::before(0, Scaling::By { factor });
             let edits = vec![weighed.clone(), Edit::new(Name::SplitWeights, scaled)];
             let told = tr!("the log-sum-exps of the splits are multiplied by the scale once more");
             self.add_all(Kind::Inserted, cost::COMMON, edits, Name::SplitWeights, told);
@@ -118,7 +118,7 @@ impl Grammar<'_> {
             let cells: Vec<u8> = (0..count).map(|at| u8::from(at >= most)).collect();
             let Ok(cells) = Tensor::from_vec(cells, shape, &Device::Cpu) else { return };
             let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
-            let edits = both(&Change::Before(0, block.into(), Vec::new()));
+            let edits = both(&Change::before(0, block));
             let told = tr!("only the first {most} of {count} splits are merged", most, count);
             self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
         }
@@ -128,7 +128,7 @@ impl Grammar<'_> {
         {
             let of_key = (0..self.sizes.heads).map(|head| head / group).collect();
             let take = Slip::Along(axis, Along::Take(of_key));
-            let change = Change::Before(0, take.into(), Vec::new());
+            let change = Change::before(0, take);
             let told =
                 tr!("each query head has the log-sum-exps of the head with its key head's number");
             let taken = Edit::new(Name::SplitWeights, change.clone());

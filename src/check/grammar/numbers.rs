@@ -88,7 +88,7 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
 
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Candidate {
-    let change = Change::After(Slip::Add { factor: 1.0, addend }.into(), Vec::new());
+    let change = Change::after(Slip::Add { factor: 1.0, addend });
     let told = tr!("{addend} is added to it", addend = short(addend));
     Candidate::at(at, Kind::Inserted, cost::RARE, change, told).with_number("addend", 0.0, addend)
 }

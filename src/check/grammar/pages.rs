@@ -7,7 +7,7 @@ use super::{Grammar, after, documents};
 use crate::candidate::cost;
 use program::{
     Along, ByPosition, Change, Documents, Edit, Heads, Kind, Masking, Name, Op, PageTurn, Shift,
-    Slip, Step, Trace, TurnedPages, places,
+    Slip, Step, Trace, TurnedPages, places, signed,
 };
 
 /// How many slots the pages have that a run's keys stand in, as far as the places of the keys tell.
@@ -194,7 +194,6 @@ impl Grammar<'_> {
     /// The masks of packed sequences that have so many keys.
     fn masks_of_lengths(&self, own: &Documents, lengths: Vec<usize>) -> Vec<Edit> {
         let queries = own.queries.first().cloned().unwrap_or_default();
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         // The last key that the first query of each sequence sees, less that query's row.
         let (mut row, mut end, mut places) = (0, 0, Vec::new());
         for (queries, keys) in queries.iter().zip(&lengths) {

@@ -240,7 +240,7 @@ impl Grammar<'_> {
         };
         let twice = |at: Name| {
             let counted = Slip::Counted(Block { cells: cells.clone(), fill: 0.0 });
-            Edit::new(at, Change::Before(0, counted.into(), Vec::new()))
+            Edit::new(at, Change::before(0, counted))
         };
         let told = tr!(
             "tiles that the mask blocks a part of are done twice: in the loop over whole tiles, and in that over masked ones"
@@ -256,7 +256,7 @@ impl Grammar<'_> {
         let edit = |at: Name| {
             let read = self.right.step(at).map(|step| self.read(step))?;
             let slot = read.iter().position(|read| *read == Name::TileFactor)?;
-            Some(Edit::new(at, Change::Before(slot, take.clone().into(), Vec::new())))
+            Some(Edit::new(at, Change::before(slot, take.clone())))
         };
         let told = tr!(
             "what was added up before is rescaled by the factor of the first query of its tile ({rows} queries each), not by each row's own",
@@ -280,7 +280,7 @@ impl Grammar<'_> {
                 let cells = Tensor::from_vec(out.collect(), (1, 1, 1, keys), &Device::Cpu);
                 let Ok(cells) = cells else { return };
                 let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
-                let change = Change::Before(0, block.into(), Vec::new());
+                let change = Change::before(0, block);
                 let told = tr!(
                     "{which} {size} of every {all} keys are left out of the sum",
                     which,
@@ -302,11 +302,11 @@ impl Grammar<'_> {
                 (scale.recip(), tr!("the maximum in the log-sum-exp is that of unscaled scores: the scale is missing")),
             ]
         }) {
-            let change = Change::Before(0, Scaling::By { factor }.into(), Vec::new());
+            let change = Change::before(0, Scaling::By { factor });
             self.add(Kind::Inserted, cost::COMMON, lse, change, told);
         }
         let binary = Scaling::By { factor: std::f64::consts::LOG2_E };
-        let change = Change::Before(0, binary.into(), Vec::new());
+        let change = Change::before(0, binary);
         let told = tr!("the maximum in the log-sum-exp is in base 2: ln 2 is missing");
         self.add(Kind::Omitted, cost::COMMON, lse, change, told);
         self.local_bias(parts);
@@ -333,7 +333,7 @@ impl Grammar<'_> {
         let starts = Self::starts(parts, keys);
         let places = starts.iter().enumerate().map(|(key, start)| key - start).collect();
         let local = Slip::Along(axis, Along::Take(places));
-        let change = Change::Before(1, local.into(), Vec::new());
+        let change = Change::before(1, local);
         let name = parts.axis.told();
         let told = tr!(
             "the position bias counts keys from the start of the {name}: a local index, not a global one",

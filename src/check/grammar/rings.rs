@@ -4,11 +4,11 @@ use super::Grammar;
 use super::cells::Cells;
 use super::kernels::BLOCKS;
 use crate::candidate::cost;
+use program::signed;
 
 impl Grammar<'_> {
     /// Keys that are read too early, too late, or in the order of ranks.
     pub(super) fn rings(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let first = signed(self.sizes.first_position());
         let distance = |query: usize, key: usize| signed(query) + first - signed(key);
         let (queries, keys) = (own.queries, own.keys);

@@ -7,7 +7,7 @@ use super::cells::Cells;
 use super::tiles::sizes;
 use crate::candidate::{Edits, cost};
 use program::{
-    Along, ByPosition, Change, Documents, Edit, Hides, Kind, Masking, Name, Op, Slip, spans,
+    Along, ByPosition, Change, Documents, Edit, Hides, Kind, Masking, Name, Op, Slip, signed, spans,
 };
 
 /// A query and a key of one sequence: their places in it, and how many of each it has.
@@ -31,10 +31,6 @@ struct Token {
     sequence: usize,
     place: i64,
     count: i64,
-}
-
-fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The tokens of sequences of these lengths.
@@ -262,7 +258,7 @@ impl Grammar<'_> {
                 let is_read = |(_, slot, _): &(Name, usize, Name)| (*slot == 0) == (at == 0);
                 let edit = |(reader, slot, input): (Name, usize, Name)| {
                     let take = Slip::Along(2, Along::Take(places.clone()));
-                    (input, Edit::new(reader, Change::Before(slot, take.into(), Vec::new())))
+                    (input, Edit::new(reader, Change::before(slot, take)))
                 };
                 all.push((told, self.products().into_iter().filter(is_read).map(edit).collect()));
             }

@@ -30,7 +30,7 @@ impl Grammar<'_> {
         if step.op == Op::Linear(Linear::WeightedSum)
             && self.sizes.query_count() == self.sizes.keys()
         {
-            let change = Change::Before(0, Slip::Scores(ScoreSlip::Identity).into(), Vec::new());
+            let change = Change::before(0, Slip::Scores(ScoreSlip::Identity));
             let told = tr!("the step is left out: it is the values as they are");
             self.add(Kind::Omitted, cost::PLAIN, step.name, change, told);
         }

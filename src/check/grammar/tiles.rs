@@ -6,7 +6,7 @@ use super::Grammar;
 use super::cells::Cells;
 use super::kernels::BLOCKS;
 use crate::candidate::cost;
-use program::{Hides, Masking, Name, Op};
+use program::{Hides, Masking, Name, Op, signed};
 
 /// Beyond so many cells only tiles are looked at that kernels have there.
 const MANY_CELLS: usize = 1 << 12;
@@ -69,42 +69,41 @@ impl Grammar<'_> {
             of_ring(own, m, add);
         }
         let Some((first, window)) = self.causal() else { return };
-        let is_in = |q: usize| i64::try_from(q).unwrap_or(i64::MAX);
-        let (m, n) = (is_in(m), is_in(n));
+        let (m, n) = (signed(m), signed(n));
         // The first query that sees the first key of a tile.
-        let start = |k: usize, first: i64| (is_in(k) / n * n - first).max(0);
+        let start = |k: usize, first: i64| (signed(k) / n * n - first).max(0);
         add(
-            &|b, q, k| own.at(b, q, k) || is_in(k) >= is_in(q) / m * m + first,
+            &|b, q, k| own.at(b, q, k) || signed(k) >= signed(q) / m * m + first,
             tr!("the loop over keys ends before the query's own tile"),
         );
         add(
-            &|b, q, k| own.at(b, q, k) || is_in(k) / n > (is_in(q) / m * m + first).div_euclid(n),
+            &|b, q, k| own.at(b, q, k) || signed(k) / n > (signed(q) / m * m + first).div_euclid(n),
             tr!(
                 "the loop over keys ends with the tile that a query tile's first row sees last: later tiles are skipped"
             ),
         );
         add(
-            &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, first) / m * m + m,
+            &|b, q, k| own.at(b, q, k) || signed(q) < start(k, first) / m * m + m,
             tr!("the loop over queries starts one tile late"),
         );
         add(
-            &|b, q, k| own.at(b, q, k) || is_in(q) < (start(k, first) + m - 1) / m * m,
+            &|b, q, k| own.at(b, q, k) || signed(q) < (start(k, first) + m - 1) / m * m,
             tr!("the start of the loop over queries is rounded up to the next tile"),
         );
         if first != 0 {
             add(
-                &|b, q, k| own.at(b, q, k) || is_in(q) < start(k, 0) / m * m,
+                &|b, q, k| own.at(b, q, k) || signed(q) < start(k, 0) / m * m,
                 tr!("the loop over queries starts as if queries and keys were as many"),
             );
         }
         if let Some(window) = window {
             add(
-                &|b, q, k| own.at(b, q, k) || is_in(q) / m * m >= start(k, first) + window,
+                &|b, q, k| own.at(b, q, k) || signed(q) / m * m >= start(k, first) + window,
                 tr!("the loop over queries ends with the window of a tile's first key"),
             );
-            let from = |q: usize| (is_in(q) / m * m + m + first - window).max(0) / n * n;
+            let from = |q: usize| (signed(q) / m * m + m + first - window).max(0) / n * n;
             add(
-                &|b, q, k| own.at(b, q, k) || is_in(k) < from(q),
+                &|b, q, k| own.at(b, q, k) || signed(k) < from(q),
                 tr!(
                     "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
                 ),

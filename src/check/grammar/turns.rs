@@ -50,7 +50,7 @@ impl Grammar<'_> {
             let Some(split) = read.first() else { continue };
             if matches!(split.name, Name::QHeads | Name::KHeads) {
                 let own = Change::Become(split.op.clone(), vec![projection]);
-                let turned = Change::Before(0, rope.into(), Vec::new());
+                let turned = Change::before(0, rope);
                 let edits = [own, turned].map(|change| Edit::new(step.name, change));
                 self.add_all(Kind::Moved, cost, edits.into(), step.name, told);
             }
@@ -67,7 +67,7 @@ impl Grammar<'_> {
         }
         let of_head = Norm { offset: 0.0, ..norm.clone() };
         let merge = Change::Become(merged.op.clone(), self.read(merged));
-        let normed = Change::Before(0, of_head.into(), Vec::new());
+        let normed = Change::before(0, of_head);
         let weight = read.get(1).map(|weight| after(Slip::Product, &[weight.name]));
         let edits = [merge, normed].into_iter().chain(weight);
         let edits = edits.map(|change| Edit::new(step.name, change)).collect();

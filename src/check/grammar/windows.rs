@@ -3,13 +3,12 @@
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::cost;
-use program::{Hides, Masking, Name, Op};
+use program::{Hides, Masking, Name, Op, signed};
 
 impl Grammar<'_> {
     /// Windows and chunks of other shapes.
     pub(super) fn windows(&self, own: &Cells, add: &mut dyn FnMut(Cells, String, u32)) {
         let first = i64::try_from(self.sizes.first_position()).unwrap_or_default();
-        let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let hides = |name: Name| match self.right.step(name).map(|step| &step.op) {
             Some(Op::Masking(Masking::ByPosition(mask))) => Some(mask.hides),
             Some(_) | None => None,

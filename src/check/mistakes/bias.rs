@@ -2,14 +2,14 @@
 
 use super::{Knob, Other, Range, Sibling, others};
 use program::{
-    Biasing, Distance, Distances, Kind, Relative, RelativeBias, Slip, alibi_slopes, whole,
+    Biasing, Distance, Distances, Kind, Relative, RelativeBias, Slip, alibi_slopes, signed, whole,
 };
 
 pub fn knobs(own: &Biasing) -> Vec<Knob> {
     match own {
         Biasing::Relative(own) => of_relative(own),
         Biasing::Distances(own) => {
-            let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
+            let bound = signed(own.keys.max(own.queries));
             let (name, range) = (tr!("position of the first query"), Range::Whole(0, bound));
             let first = own.first as f64;
             vec![Knob::new(own, (name, first), range, &[0.0], |own, first| {

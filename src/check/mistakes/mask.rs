@@ -1,7 +1,7 @@
 //! What do people get wrong in masks?
 
 use super::{Knob, Range, Sibling, trees};
-use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, whole};
+use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, signed, whole};
 
 pub fn knobs(own: &Masking) -> Vec<Knob> {
     match own {
@@ -22,7 +22,7 @@ pub fn knobs(own: &Masking) -> Vec<Knob> {
 }
 
 fn of_positions(own: &ByPosition) -> Vec<Knob> {
-    let bound = i64::try_from(own.keys.max(own.queries)).unwrap_or(i64::MAX);
+    let bound = signed(own.keys.max(own.queries));
     let first = own.first as f64;
     let (name, common) = ((tr!("mask offset"), first), [first + 1.0, first - 1.0, 0.0]);
     let offset = Knob::new(own, name, Range::Whole(-bound, bound), &common, |own, first| {

@@ -158,7 +158,7 @@ impl Sibling {
 
     /// One more operation, on its value.
     fn after(op: impl Into<Op>, kind: Kind, told: impl Into<String>) -> Self {
-        Self { change: Change::After(op.into(), Vec::new()), kind, told: told.into() }
+        Self { change: Change::after(op), kind, told: told.into() }
     }
 }
 

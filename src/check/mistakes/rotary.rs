@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Knob, Other, Range, Sibling, others, positions};
 use program::{
     Frequencies, Kind, Longrope, Pairing, Precision, RopeScaling, Rotary, Rotate, Stage, Turn,
-    whole,
+    signed, whole,
 };
 
 pub fn knobs(own: &Rotary) -> Vec<Knob> {
@@ -47,7 +47,7 @@ fn of_frequencies(own: &Frequencies) -> Vec<Knob> {
         base > 0.0
     });
     let dims = ("rope_dims", own.dims as f64);
-    let most = i64::try_from(2 * own.dims).unwrap_or(i64::MAX);
+    let most = signed(2 * own.dims);
     let dims = Knob::new(own, dims, Range::Whole(2, most), &[], |own, dims| {
         own.dims = whole(dims).unwrap_or_default();
         // Of `longrope` there are as many factors as pairs.
@@ -98,7 +98,7 @@ fn of_rotation(own: &Rotate) -> Vec<Knob> {
         own.factor = factor;
         true
     });
-    let first = i64::try_from(own.first).unwrap_or(i64::MAX);
+    let first = signed(own.first);
     let bounds = (own.first, -first.min(64) - 8, first.saturating_add(32));
     let turn = Turn::of(own.clone());
     let first = positions::first(&turn, bounds, |turn, first| {

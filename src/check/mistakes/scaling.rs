@@ -2,7 +2,7 @@
 
 use super::{Knob, Other, Range, Sibling, norm, others, positions};
 use program::{
-    Axes, Dequantize, Kind, Map, Scaling, ScoreSlip, Slip, Temperature, ZeroPoint, whole,
+    Axes, Dequantize, Kind, Map, Scaling, ScoreSlip, Slip, Temperature, ZeroPoint, signed, whole,
 };
 
 pub fn knobs(own: &Scaling) -> Vec<Knob> {
@@ -45,7 +45,7 @@ fn of_temperature(own: &Temperature) -> Vec<Knob> {
         floor > 0.0
     });
     let first = own.first + own.offset;
-    let last = i64::try_from(first).unwrap_or(i64::MAX).saturating_add(32);
+    let last = signed(first).saturating_add(32);
     let first = positions::first(own, (first, 0, last), |own, first| {
         own.offset = 0;
         whole(first).map(|first| own.first = first).is_some()

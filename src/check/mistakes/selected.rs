@@ -1,6 +1,6 @@
 //! What do people get wrong in the keys that are chosen for queries?
 
-use program::{Lists, QueryRows, Selected, Selection};
+use program::{Lists, QueryRows, Selected, Selection, signed};
 
 /// So many lists that lack one number, or have one more, are tried at most.
 const MOST: usize = 2048;
@@ -89,7 +89,7 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
     if lists.block > 1 {
         let keys = |list: &[i64]| {
             let own = list.iter().filter(|number| (0..blocks).contains(number));
-            let size = i64::try_from(lists.block).unwrap_or(i64::MAX);
+            let size = signed(lists.block);
             own.flat_map(|first| *first..first + size).collect::<Vec<_>>()
         };
         if let Selection::Lists(chosen) = each(lists, keys) {

@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use base::error::Result;
 use base::lang;
-use program::{Trace, unravel};
+use program::{Trace, signed, unravel};
 
 /// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
 ///
@@ -61,7 +61,7 @@ fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
     let all = || (0..items).flat_map(move |item| (0..heads).map(move |head| (item, head)));
     // The last query stands at the last key.
     let distance = |query: usize, key: usize| {
-        let place = |at: usize| i64::try_from(at).unwrap_or(i64::MAX);
+        let place = |at: usize| signed(at);
         place(query) + place(keys) - place(queries) - place(key)
     };
     let cells = || (0..queries).flat_map(move |query| (0..keys).map(move |key| (query, key)));

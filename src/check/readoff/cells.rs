@@ -56,7 +56,7 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
     let change = if at == Name::MaskedScores {
         Change::Become(block.into(), vec![scores.name])
     } else {
-        Change::Before(0, block.into(), Vec::new())
+        Change::before(0, block)
     };
     let by = match own {
         Some(own) if own.total_cmp(&fill).is_ne() => {

@@ -12,7 +12,7 @@ use crate::fit::least;
 use crate::scope::Scope;
 use base::error::Result;
 use base::lang;
-use program::{Change, Edit, Kind, Name, Op, Slip, Turn};
+use program::{Change, Edit, Kind, Name, Op, Slip, Turn, signed};
 
 /// Rotations of which every item starts at a position of its own.
 pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
@@ -57,7 +57,7 @@ fn token_positions(scope: &Scope, at: Name, rotation: &Rotation) -> Result<Optio
     if tokens * found.dim(0)? > MOST_PLACES {
         return Ok(None);
     }
-    let most = i64::try_from(2 * keys(scope).max(rotate.first + tokens)).unwrap_or(i64::MAX);
+    let most = signed(2 * keys(scope).max(rotate.first + tokens));
     let items = found.dim(0)?;
     let mut places = Vec::new();
     for item in 0..items {

@@ -149,10 +149,7 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         all.push(Candidate::new(
             Kind::Axes,
             cost::FITTED,
-            vec![Edit::new(
-                at,
-                Change::After(Slip::Along(axis, Along::Take(places)).into(), Vec::new()),
-            )],
+            vec![Edit::new(at, Change::after(Slip::Along(axis, Along::Take(places))))],
             summary,
         ));
     }

@@ -2,7 +2,7 @@
 
 use super::hidden::Mask;
 use crate::axis::Axis::{Key, Query};
-use crate::axis::Dim;
+use crate::axis::{Dim, signed};
 use crate::part::Part;
 use crate::terms::Reason;
 
@@ -48,7 +48,7 @@ pub struct Shift {
 impl ByPosition {
     /// The last key that a row sees.
     pub fn position(&self, row: usize) -> i64 {
-        let row = i64::try_from(row).unwrap_or(i64::MAX);
+        let row = signed(row);
         let shift = self.shifts.iter().rev().find(|shift| shift.row <= row);
         row.saturating_add(self.first).saturating_add(shift.map_or(0, |shift| shift.by))
     }
@@ -63,7 +63,7 @@ impl ByPosition {
             }
             Hides::OutsideWindow(window) => position.abs_diff(key) >= window as u64,
             Hides::OtherChunk(chunk) => {
-                let chunk = i64::try_from(chunk.max(1)).unwrap_or(i64::MAX);
+                let chunk = signed(chunk.max(1));
                 position.div_euclid(chunk) != key.div_euclid(chunk)
             }
         }
@@ -74,7 +74,7 @@ impl ByPosition {
         let mut own = self.clone();
         match part {
             Part::Rows(rows) => {
-                let from = i64::try_from(rows.first).unwrap_or(i64::MAX);
+                let from = signed(rows.first);
                 own.first = own.first.saturating_add(from);
                 own.queries = rows.count;
                 for shift in &mut own.shifts {
@@ -130,7 +130,7 @@ impl Mask for ByPosition {
             Hides::OutsideWindow(window) => Reason::OutsideWindow { query, key, window },
             Hides::OtherChunk(chunk) => Reason::OtherChunk { query, key, chunk },
         };
-        let key = i64::try_from(key).unwrap_or(i64::MAX);
+        let key = signed(key);
         self.hides(self.position(query), key).then_some(reason)
     }
 }

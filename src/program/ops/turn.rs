@@ -7,6 +7,7 @@ use super::pairing::Pairing;
 use super::places::Places;
 use super::precision::Precision;
 use super::rotate::Rotate;
+use crate::axis::signed;
 use crate::part::{Part, of_item};
 use base::error::Result;
 
@@ -56,7 +57,7 @@ impl Turn {
     pub fn of(right: Rotate) -> Self {
         Self {
             angles: right.pairing,
-            first: vec![i64::try_from(right.first).unwrap_or(i64::MAX)],
+            first: vec![signed(right.first)],
             right,
             is_exchanged: false,
             step: 1.0,
