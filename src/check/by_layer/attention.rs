@@ -64,7 +64,10 @@ pub fn checked(
     let mut entries = given(&reference, |name| name != Name::X)?;
     let mut facts = Vec::new();
     let path = own.first().map_or(Path::new(&partner.path), |path| path.as_path());
-    let mut files = own.iter().map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
+    // The records of ranks are parts of one; the steps of a cache are none of each other.
+    let are_ranks = sides.right.ranks.count > 1;
+    let parts = own.iter().take(if are_ranks { own.len() } else { 1 });
+    let mut files = parts.map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
     let port = if files.len() > 1 {
         let mut joined = Joined::default();
         let port = joined.join(&reference, path, files)?;
