@@ -15,9 +15,9 @@ impl Grammar<'_> {
         let mut all: Vec<(Cells, String, u32)> = Vec::new();
         let mut add = |cells: Cells, told: &str| all.push((cells, told.to_owned(), cost::RARE));
         let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
-        // How many keys a query sees behind one.
-        let behind =
-            |b: usize, q: usize, k: usize| (k + 1..keys).filter(|k| !own.at(b, q, *k)).count();
+        // How many keys a query sees behind each.
+        let behind = seen_behind(own);
+        let behind = |b: usize, q: usize, k: usize| behind[(b * queries + q) * keys + k];
         for count in (2..=4).filter(|count| *count < keys) {
             let told = tr!(
                 "each query ends {count} keys early: the last ones that it sees are not seen",
@@ -29,12 +29,12 @@ impl Grammar<'_> {
             of(&|b, q, k| own.at(b, q, k) || behind(b, q, k) == 1),
             tr!("the key before the newest one is not seen, as if it had been overwritten"),
         );
-        let is_empty = |b: usize, q: usize| (0..keys).all(|k| k + 1 == keys || own.at(b, q, k + 1));
         add(
             of(&|b, q, k| {
-                let seen =
-                    k + 1 < keys && !own.at(b, q, k + 1) || is_empty(b, q) && !own.at(b, q, k);
-                !seen
+                let is_next_seen = k + 1 < keys && !own.at(b, q, k + 1);
+                // A query that sees none but the first key still sees that.
+                let is_alone = behind(b, q, 0) == 0 && !own.at(b, q, k);
+                !is_next_seen && !is_alone
             }),
             tr!(
                 "each query sees the keys one before its own, as if a ring were read before the new key is written"
@@ -61,6 +61,17 @@ impl Grammar<'_> {
         }
         all
     }
+}
+
+/// For every cell how many keys behind it its query sees.
+fn seen_behind(own: &Cells) -> Vec<usize> {
+    let mut counts = vec![0; own.blocked.len()];
+    for row in (0..counts.len()).step_by(own.keys.max(1)) {
+        for at in (row + 1..row + own.keys).rev() {
+            counts[at - 1] = counts[at] + usize::from(!own.blocked[at]);
+        }
+    }
+    counts
 }
 
 /// The place of each token in the order in which so many ranks have them, each a chunk from the start and one from the end.
