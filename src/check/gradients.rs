@@ -220,6 +220,10 @@ fn named<'e>(
     let run = reading.clone().run().ok();
     let shape = |name: Name| Some(run.as_ref()?.program().step(name)?.axes.shape());
     let count = |name: Name| Some(shape(name)?.iter().product::<usize>());
+    let read_by_softmax = run.as_ref().and_then(|run| {
+        let weights = run.program().step(Name::Weights)?;
+        Some(run.program().read_by(weights).first()?.name)
+    });
     let (mut all, mut parameters) = (Vec::new(), Vec::new());
     for entry in gradients {
         let Some(own) = gradient_of(&entry.name) else {
@@ -241,12 +245,8 @@ fn named<'e>(
         let is_mask = asked(last).first() == Some(&Name::Mask)
             && count(Name::Scores) == Some(entry.tensor.elem_count());
         // By its own name it is that of what softmax reads.
-        let softmax = run.as_ref().and_then(|run| run.program().step(Name::Weights));
-        let of_softmax = softmax
-            .and_then(|softmax| softmax.inputs.first())
-            .and_then(|read| run.as_ref()?.program().steps().get(*read).map(|step| step.name));
-        let of_softmax =
-            of_softmax.filter(|_| is_unmasked && Name::named(last) == Some(Name::MaskedScores));
+        let is_own = Name::named(last) == Some(Name::MaskedScores);
+        let of_softmax = read_by_softmax.filter(|_| is_unmasked && is_own);
         // What a module is called with has the names of projected tensors.
         let of_input = reading.matches.iter().find(|taken| taken.tensor == own).and_then(|taken| {
             let inputs = [Name::X, Name::Memory, Name::MemoryV];

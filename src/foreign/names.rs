@@ -93,6 +93,12 @@ fn of_cache(name: &str) -> Option<Name> {
 /// The modules that caches stand in.
 const CACHES: [&str; 4] = ["past_key_values", "past_key_value", "cache", "kv_cache"];
 
+/// What tensors are called that hold queries, keys and values together, and which of these they hold.
+pub const TOGETHER: [(&[&str], &[&str]); 2] = [
+    (&["qkv", "qkv_packed", "packed_qkv", "mixed_qkv"], &["q", "k", "v"]),
+    (&["kv", "kv_packed", "packed_kv"], &["k", "v"]),
+];
+
 /// What stands before the name of a tensor in that of its gradient, and what behind it.
 const BEFORE: [&str; 4] = ["gradient_", "grad_", "d_", "d"];
 const BEHIND: [&str; 4] = [".gradient", ".grad", "_gradient", "_grad"];
@@ -112,7 +118,10 @@ pub fn gradient_of(name: &str) -> Option<String> {
     }
     let mark = BEFORE.iter().find(|mark| {
         let Some(own) = lower.strip_prefix(**mark) else { return false };
-        (mark.len() > 2 && !own.is_empty()) || !asked(own).is_empty() || own == "o"
+        (mark.len() > 2 && !own.is_empty())
+            || !asked(own).is_empty()
+            || own == "o"
+            || TOGETHER.iter().any(|(names, _)| names.contains(&own))
     })?;
     Some(format!("{path}{}", last.get(mark.len()..)?))
 }

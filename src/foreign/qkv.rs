@@ -4,7 +4,7 @@ use super::arranged::{Qkv, arranged};
 use super::few_bits::in_few_bits;
 use super::hints;
 use super::matched::Match;
-use super::names::{gradient_of, is_called, last_segment, meanings};
+use super::names::{TOGETHER, gradient_of, is_called, last_segment, meanings};
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings, Start};
 use file::{Entry, Record};
@@ -51,12 +51,6 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
     }
 }
 
-/// What tensors are called that hold queries, keys and values together, and which of these they hold.
-const TOGETHER: [(&[&str], &[&str]); 2] = [
-    (&["qkv", "qkv_packed", "packed_qkv", "mixed_qkv"], &["q", "k", "v"]),
-    (&["kv", "kv_packed", "packed_kv"], &["k", "v"]),
-];
-
 /// The file with queries, keys and values apart that kernels take together, and their gradients: (batch, token, 3, head,
 /// `head_dim`), (token, 3, head, `head_dim`), or one behind the other in the features.
 ///
@@ -65,26 +59,16 @@ const TOGETHER: [(&[&str], &[&str]); 2] = [
 pub fn unpacked(record: Record) -> Result<Record> {
     let mut all = Record { config: record.config, entries: Vec::new() };
     for entry in record.entries {
-        let last = last_segment(&entry.name);
-        let plain = || last.strip_prefix("d_").or(last.strip_prefix('d')).map(str::to_owned);
-        let gradient = gradient_of(&entry.name).or_else(plain);
+        let gradient = gradient_of(&entry.name);
         let name = gradient.as_deref().unwrap_or(&entry.name);
         let parts = TOGETHER.iter().find(|(names, _)| is_called(name, names));
         let axis = parts.and_then(|(_, parts)| {
             let dims = entry.tensor.dims();
-            let axis = match dims.len() {
-                rank @ (4 | 5) => rank - 3,
-                3 => 2,
-                _ => return None,
-            };
-            let is_it = |size: usize| {
-                if axis == 2 && dims.len() == 3 {
-                    size.is_multiple_of(parts.len())
-                } else {
-                    size == parts.len()
-                }
-            };
-            dims.get(axis).copied().filter(|size| is_it(*size)).map(|_| axis)
+            match dims.len() {
+                rank @ (4 | 5) => Some(rank - 3).filter(|axis| dims[*axis] == parts.len()),
+                3 => Some(2).filter(|axis| dims[*axis].is_multiple_of(parts.len())),
+                _ => None,
+            }
         });
         let (Some((_, parts)), Some(axis)) = (parts, axis) else {
             all.entries.push(entry);

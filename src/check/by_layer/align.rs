@@ -1,6 +1,8 @@
 //! Which token of the port is which of the reference? Where the rows do not stand in the same places, the ids of the tokens,
 //! the masks of padding and the positions say it.
 
+use std::collections::HashSet;
+
 use super::measure::Beside;
 use base::error::Result;
 use file::Bundle;
@@ -50,13 +52,8 @@ impl Alignment {
                     ..*own
                 })
             });
-            let (mut all, mut known): (Vec<Beside>, Vec<Beside>) = (each.collect(), Vec::new());
-            all.retain(|own| {
-                let is_new = !known.contains(own);
-                known.push(*own);
-                is_new
-            });
-            return Some(all);
+            let mut known = HashSet::new();
+            return Some(each.filter(|own| known.insert(*own)).collect());
         }
         let pass = right.iter().position(Option::is_some)?;
         let other = right.get(pass).copied().flatten().filter(|_| right.len() == 1)?;

@@ -10,19 +10,20 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::join::Joined;
-use super::measure::{apart, tolerance_of};
+use super::measure::{Measure, apart, tolerance_of};
+use super::positions::{in_its_order, with_other_positions};
 use super::sides::Sides;
 use base::error::{Result, shown};
-use config::{Positions, Settings};
+use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
 use foreign::NameMap;
-use program::{Name, Role, spans, wide};
+use program::{Name, Role, wide};
 
 /// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
 /// reference has no record of it that states its run.
 pub fn checked(
     sides: &Sides,
-    at: usize,
+    (at, found): (usize, Measure),
     tolerances: &Tolerances,
 ) -> Result<Option<(Option<Report>, Vec<String>)>> {
     let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
@@ -45,9 +46,8 @@ pub fn checked(
         let meant = sides.left.parameters(&node.path)?;
         let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
         // More than rounding makes of equal inputs in f32.
-        let is_wrong = sides.measured(at)?.is_some_and(|found| {
-            own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance
-        });
+        let is_wrong =
+            own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
         if facts.is_empty() && is_wrong && first.as_ref().is_some_and(Report::is_same) {
             let told = tr!(
                 "it is right for the queries, keys and values that it got: what makes these is wrong"
@@ -101,18 +101,18 @@ pub fn checked(
         entries.extend(given(&reference, |name| name == Name::X)?);
     }
     let entries = in_one_type(entries)?;
-    let others = with_other_positions(sides, at, &settings, &entries);
     let record = Record { config: Some(settings), entries };
     let (flags, map) = (Settings::default(), NameMap::default());
     let report =
-        checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report);
+        checked_whole(path, record.clone(), &flags, &map, tolerances).map(|checked| checked.report);
     match report {
+        Ok(report) if report.is_same() => Ok(Some((Some(report), facts))),
         Ok(report) => {
             let is_it = |(other, _): &(Record, String)| {
                 checked_whole(path, other.clone(), &flags, &map, tolerances)
                     .is_ok_and(|checked| checked.report.is_same())
             };
-            let other = others.into_iter().filter(|_| !report.is_same()).find(is_it);
+            let other = with_other_positions(sides, at, &record).into_iter().find(is_it);
             let is_explained = other.is_some();
             facts.extend(other.map(|(_, told)| told));
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
@@ -126,111 +126,6 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
-}
-
-/// The reference's settings, with positions and masks of keys in the order of the port's tokens, where these stand in other
-/// places. Padding has the positions that the port gave it.
-fn in_its_order(sides: &Sides, at: usize, settings: &Settings, port: &Bundle) -> Option<Settings> {
-    let rows = sides.aligned(at)?;
-    let own = port.config()?;
-    let length = own.seq_len.filter(|length| Some(*length) == settings.seq_len)?;
-    let places =
-        || rows.iter().flat_map(|own| (0..own.count).map(|k| (own.left + k, own.right + k)));
-    let place = |row: usize| (row / length, row % length);
-    // Tokens that have no positions stated are counted.
-    let counted = || {
-        let items = settings.batch.filter(|_| settings.rope.is_some())?;
-        Some(Positions::new(vec![vec![(0..length).collect(); items]]))
-    };
-    let positions = settings.positions.clone().or_else(counted).map(|meant| {
-        // Where it does not say which positions padding has, they are 0.
-        let zeros = || meant.0.iter().map(|plane| vec![vec![0; length]; plane.len()]).collect();
-        let mut all: Vec<_> = own.positions.as_ref().map_or_else(zeros, |own| own.0.to_vec());
-        for (plane, meant) in all.iter_mut().zip(meant.0.iter()) {
-            for (left, right) in places() {
-                let ((item, token), (own, at)) = (place(left), place(right));
-                let meant = meant.get(item).and_then(|item| item.get(token));
-                let own = plane.get_mut(own).and_then(|item| item.get_mut(at));
-                if let (Some(meant), Some(own)) = (meant, own) {
-                    *own = *meant;
-                }
-            }
-        }
-        Positions::new(all)
-    });
-    let key_mask = settings.key_mask.as_ref().map(|meant| {
-        let mut all = vec![vec![b'0'; length]; meant.len()];
-        for (left, right) in places() {
-            let ((item, token), (own, at)) = (place(left), place(right));
-            let meant = meant.get(item).and_then(|item| item.as_bytes().get(token));
-            if let (Some(meant), Some(own)) =
-                (meant, all.get_mut(own).and_then(|item| item.get_mut(at)))
-            {
-                *own = *meant;
-            }
-        }
-        let text = |item: Vec<u8>| item.into_iter().map(char::from).collect();
-        all.into_iter().map(text).collect()
-    });
-    Some(Settings { positions, key_mask, ..settings.clone() })
-}
-
-/// A position by the first one of a chunk, and a token's place there.
-type Position = fn(usize, usize) -> usize;
-
-/// The record with other positions of the tokens that each rank has, or each pass of a cache but the first, and what would be
-/// wrong then.
-fn with_other_positions(
-    sides: &Sides,
-    at: usize,
-    settings: &Settings,
-    entries: &[Entry],
-) -> Vec<(Record, String)> {
-    let x = entries.iter().find(|entry| entry.name == Name::X.as_str());
-    let Some(&[_, tokens, _]) = x.map(|x| x.tensor.dims()) else { return Vec::new() };
-    if settings.rope.is_none() || settings.positions.is_some() {
-        return Vec::new();
-    }
-    let (ranks, passes) = (sides.right.ranks.count, sides.passes(at, tokens));
-    let chunks = if ranks > 1 && tokens.is_multiple_of(ranks) {
-        vec![tokens / ranks; ranks]
-    } else if passes.len() > 1 && passes.iter().sum::<usize>() == tokens {
-        passes
-    } else {
-        return Vec::new();
-    };
-    // The position of a token by the first one of its chunk, and its place there.
-    let all: [(Position, &str, &str); 4] = [
-        (
-            |_, at| at,
-            tr!("each rank counts the positions of its tokens from 0"),
-            tr!("each pass of the cache counts the positions of its tokens from 0"),
-        ),
-        (
-            |first, at| (first + at).saturating_sub(usize::from(first > 0)),
-            tr!("the positions of each rank but the first are one too small"),
-            tr!("the positions of each pass of the cache but the first are one too small"),
-        ),
-        (
-            |first, at| first + at + usize::from(first > 0),
-            tr!("the positions of each rank but the first are one too large"),
-            tr!("the positions of each pass of the cache but the first are one too large"),
-        ),
-        (
-            |first, _| first,
-            tr!("all tokens of a rank have the position of its first"),
-            tr!("all tokens of a pass have the position of its first"),
-        ),
-    ];
-    let record = |position: Position| {
-        let spans = spans(&chunks).into_iter();
-        let of = |(first, end): (usize, usize)| (0..end - first).map(move |at| position(first, at));
-        let positions = Positions::new(vec![vec![spans.flat_map(of).collect()]]);
-        let config = Some(Settings { positions: Some(positions), ..settings.clone() });
-        Record { config, entries: entries.to_vec() }
-    };
-    let told = |of_rank: &str, of_pass: &str| if ranks > 1 { of_rank } else { of_pass }.to_owned();
-    all.map(|(position, of_rank, of_pass)| (record(position), told(of_rank, of_pass))).into()
 }
 
 /// The steps of a record that are given, of those that are asked for.

@@ -14,7 +14,7 @@ use super::super::tolerance::Tolerances;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
-use super::sums::{MOST, some, terms as terms_of, weighed};
+use super::sums::{terms as terms_of, with_factors};
 use base::error::{Error, Result};
 use config::Settings;
 use foreign::{ModelPart, Node};
@@ -82,17 +82,7 @@ impl<'a> Exact<'a> {
         for (side, own) in both.iter().enumerate() {
             let earlier = self.earlier(at, &rows, side)?;
             let tolerance = if side == 0 { tolerance_of(own)? } else { found.tolerance };
-            let mut terms = None;
-            let plain = terms_of(own, &earlier, tolerance)?;
-            if !plain.is_empty() {
-                terms = Some(plain.into_iter().map(|at| (at, 1.0)).collect());
-            }
-            let choices = (2..=MOST).map(|count| some(&earlier, count));
-            for choices in std::iter::once(vec![meant.clone()]).chain(choices) {
-                if terms.is_none() {
-                    terms = weighed(own, &earlier, choices, tolerance)?;
-                }
-            }
+            let terms = with_factors(own, &earlier, &meant, tolerance)?;
             told.extend(terms.map(|terms| self.told(&terms)));
         }
         Ok(<[String; 2]>::try_from(told).ok())
@@ -111,20 +101,14 @@ impl<'a> Exact<'a> {
 
     /// The node before a part from which it would give what it gave, in place of the one that it should read.
     pub fn another_input(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
-        let Some((node, [input])) =
-            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
-        else {
-            return Ok(None);
-        };
-        let parameters = in_numbers(self.sides.left.parameters(&node.path)?)?;
-        let Some(reading) = self.reading(at, *input, &parameters)? else { return Ok(None) };
+        let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, FEW);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
         let parameters = self.of_port(at, parameters, found)?;
         for (place, x) in self.earlier(at, &rows, 1)?.iter().rev() {
             let is_it =
                 |given: Tensor| Ok::<_, Error>(apart(&recorded, &given)? <= found.tolerance);
-            if place != input
+            if *place != input
                 && x.dims() == recorded.dims()
                 && let Some(given) = reading.gives(x, &parameters)?
                 && is_it(given)?
@@ -192,21 +176,16 @@ impl<'a> Exact<'a> {
 
     /// The port's part beside what its inputs should give; nothing where the part is read as no program.
     pub fn beside(&mut self, at: usize, found: Measure) -> Result<Option<Beside>> {
-        let Some((node, [input])) =
-            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
-        else {
-            return Ok(None);
-        };
-        let parameters = in_numbers(self.sides.left.parameters(&node.path)?)?;
-        let Some(reading) = self.reading(at, *input, &parameters)? else { return Ok(None) };
+        let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, MANY);
         let (Some([_, x]), Some([_, recorded])) =
-            (self.sides.picked(*input, &rows)?, self.sides.picked(at, &rows)?)
+            (self.sides.picked(input, &rows)?, self.sides.picked(at, &rows)?)
         else {
             return Ok(None);
         };
         // A port in f64 may have parts in f32, as the reference has.
-        let dtype = if node.dtype == DType::F64 { x.dtype() } else { DType::F32 };
+        let is_wide = self.sides.nodes().get(at).is_some_and(|node| node.dtype == DType::F64);
+        let dtype = if is_wide { x.dtype() } else { DType::F32 };
         let (x, recorded) = (x.to_dtype(dtype)?, recorded.to_dtype(dtype)?);
         let Some(trace) = reading.run(&x, &self.of_port(at, parameters, found)?)? else {
             return Ok(None);
@@ -221,6 +200,19 @@ impl<'a> Exact<'a> {
         values.insert(output, recorded);
         let agreement = Agreement::measured(&trace, &values, found.half, false, self.tolerances)?;
         Ok(Some(Beside { trace, output, recorded: values, agreement }))
+    }
+
+    /// The node that a part reads, what the part is, and its parameters in the reference; nothing where it reads several, or is
+    /// read as no program.
+    fn as_program(&mut self, at: usize) -> Result<Option<(usize, Reading, Parameters)>> {
+        let Some((node, [input])) =
+            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
+        else {
+            return Ok(None);
+        };
+        let parameters = in_numbers(self.sides.left.parameters(&node.path)?)?;
+        let reading = self.reading(at, *input, &parameters)?;
+        Ok(reading.map(|reading| (*input, reading, parameters)))
     }
 
     /// What a part is, by what it gives in the reference.

@@ -65,7 +65,9 @@ fn explained(
         return Ok(Some(Named { what, facts: vec![fact], report: None }));
     }
     if node.part == ModelPart::Attention {
-        let Some((report, facts)) = checked(sides, at, tolerances)? else { return Ok(None) };
+        let Some((report, facts)) = checked(sides, (at, found), tolerances)? else {
+            return Ok(None);
+        };
         let what = tr!("its attention, with the reference's settings and weights").to_owned();
         return Ok(Some(Named { what, facts, report }));
     }

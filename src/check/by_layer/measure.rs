@@ -33,7 +33,7 @@ impl Source<'_> {
 }
 
 /// Rows of the reference that stand beside rows of the port: in which of its forward passes, and from where on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Beside {
     pub left: usize,
     pub pass: usize,

@@ -10,6 +10,7 @@ mod join;
 mod json;
 mod measure;
 mod part;
+mod positions;
 mod ranks;
 mod sides;
 mod slips;

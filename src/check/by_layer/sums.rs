@@ -28,9 +28,25 @@ pub fn terms(sum: &Tensor, earlier: &[(usize, Tensor)], tolerance: f64) -> Resul
     Ok(Vec::new())
 }
 
+/// The tensors that make a sum, and their factors: plain ones, else those that are `meant`, else as few as do.
+pub fn with_factors(
+    sum: &Tensor,
+    earlier: &[(usize, Tensor)],
+    meant: &[usize],
+    tolerance: f64,
+) -> Result<Option<Vec<(usize, f64)>>> {
+    let plain = terms(sum, earlier, tolerance)?;
+    if !plain.is_empty() {
+        return Ok(Some(plain.into_iter().map(|at| (at, 1.0)).collect()));
+    }
+    let fewer = (2..=MOST).map(|count| some(earlier, count));
+    let mut choices = std::iter::once(vec![meant.to_vec()]).chain(fewer);
+    choices.find_map(|choices| weighed(sum, earlier, choices, tolerance).transpose()).transpose()
+}
+
 /// The tensors that make a sum with factors, of one of these choices, and the factors; nothing where none comes within the
 /// tolerance.
-pub fn weighed(
+fn weighed(
     sum: &Tensor,
     earlier: &[(usize, Tensor)],
     choices: impl IntoIterator<Item = Vec<usize>>,
@@ -55,7 +71,7 @@ pub fn weighed(
 }
 
 /// All choices of so many earlier tensors.
-pub fn some(earlier: &[(usize, Tensor)], count: usize) -> Vec<Vec<usize>> {
+fn some(earlier: &[(usize, Tensor)], count: usize) -> Vec<Vec<usize>> {
     let place = |at: usize| earlier.get(at).map(|(place, _)| *place);
     let chosen = choices(earlier.len(), count).into_iter();
     chosen.map(|own| own.into_iter().filter_map(place).collect()).collect()
@@ -87,7 +103,7 @@ fn factors(sum: &Tensor, parts: &[&Tensor]) -> Result<Option<Vec<f64>>> {
 }
 
 /// A residual stream is the sum of itself, an attention and an MLP.
-pub const MOST: usize = 3;
+const MOST: usize = 3;
 
 /// The choices of so many of `all` places, later ones first.
 fn choices(all: usize, count: usize) -> Vec<Vec<usize>> {

@@ -19,6 +19,7 @@ mod merges;
 pub mod numbers;
 mod page_tables;
 pub mod pages;
+mod part_masks;
 mod parts;
 mod pointers;
 mod rings;

@@ -61,6 +61,11 @@ impl Table {
         pages.get(page).or(pages.last()).copied()
     }
 
+    /// The same, of one that it lacks that of page 0.
+    pub fn filled(&self, at: usize, page: usize) -> Option<usize> {
+        Some(self.firsts.get(at)?.get(page).copied().unwrap_or_default())
+    }
+
     /// Slots that are counted wrongly.
     pub fn shifted(&self, add: &mut dyn FnMut(Vec<usize>, String), all: usize) {
         let own = self.read(|at, page| self.first(at, page));
@@ -150,11 +155,8 @@ impl Table {
         for (row, told) in rows {
             // What fills up a shorter row is its last page, or page 0.
             add(self.read(|at, page| self.first(row(at), page)), told.to_owned());
-            let filled = |at: usize, page: usize| {
-                Some(self.firsts.get(row(at))?.get(page).copied().unwrap_or_default())
-            };
             let told = tr!("{told}, filled up with page 0", told);
-            add(self.read(filled), told);
+            add(self.read(|at, page| self.filled(row(at), page)), told);
         }
         let flat = self.firsts.concat();
         let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();

@@ -169,10 +169,10 @@ impl Grammar<'_> {
             }
             let longer = Table { lengths: lengths.clone(), page, firsts: table.firsts.clone() };
             // What fills up a shorter row of the table is its last page, or page 0.
-            let filled = |at: usize, page: usize| {
-                Some(longer.firsts.get(at)?.get(page).copied().unwrap_or_default())
-            };
-            let read = [longer.read(|at, page| longer.first(at, page)), longer.read(filled)];
+            let read = [
+                longer.read(|at, page| longer.first(at, page)),
+                longer.read(|at, page| longer.filled(at, page)),
+            ];
             let count = if read[0] == read[1] { 1 } else { 2 };
             for read in &read[..count] {
                 let mut edits: Vec<Edit> = Vec::new();

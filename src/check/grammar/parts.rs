@@ -1,9 +1,8 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
-use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 use program::{
     Along, Axis, Block, Change, Edit, Kind, Name, Op, PartSlip, PartStage, Parted, Parts, Scaling,
     Slip,
@@ -73,8 +72,8 @@ impl Grammar<'_> {
                 let same = before.iter().zip(spans).map(|((first, end), own)| {
                     (*first, (*end).min(first + own.1.saturating_sub(own.0)))
                 });
-                let told_2 = tr!("{told} reads the keys of the one before it", told);
-                all.push((changed(at, same.collect()), told_2));
+                let stale = tr!("{told} reads the keys of the one before it", told);
+                all.push((changed(at, same.collect()), stale));
                 let one_early = changed(at, each(at, early));
                 let told =
                     tr!("{told} starts one key early: the key before it is counted twice", told);
@@ -227,28 +226,6 @@ impl Grammar<'_> {
         }
     }
 
-    /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
-    fn edge_twice(&mut self, steps: [Name; 2], size: (usize, usize)) {
-        let Some(own) = self.own_mask() else { return };
-        let counts = own.in_tiles(size);
-        let edge = own.of(|b, q, k| counts(b, q, k).iter().all(|count| *count > 0));
-        let Ok(cells) = edge
-            .tensor()
-            .and_then(|cells| Ok((cells.to_dtype(DType::F32)? * std::f64::consts::LN_2)?))
-        else {
-            return;
-        };
-        let twice = |at: Name| {
-            let counted = Slip::Counted(Block { cells: cells.clone(), fill: 0.0 });
-            Edit::new(at, Change::before(0, counted))
-        };
-        let told = tr!(
-            "tiles that the mask blocks a part of are done twice: in the loop over whole tiles, and in that over masked ones"
-        );
-        let edits = steps.map(twice).to_vec();
-        self.add_all(Kind::Replaced, cost::COMMON, edits, steps[0], told);
-    }
-
     /// What was added up before is rescaled by the factor of the first query of each tile, for all of them.
     fn factor_of_first_row(&mut self, steps: [Name; 2], rows: usize) {
         let first = (0..self.sizes.query_count()).map(|row| row / rows.max(1) * rows.max(1));
@@ -316,7 +293,7 @@ impl Grammar<'_> {
     }
 
     /// The first key of every key's part.
-    fn starts(parts: &Parts, keys: usize) -> Vec<usize> {
+    pub(super) fn starts(parts: &Parts, keys: usize) -> Vec<usize> {
         let mut starts = vec![0; keys];
         for (first, end) in parts.keys.iter().flatten() {
             starts.iter_mut().take(*end).skip(*first).for_each(|start| *start = *first);
@@ -340,76 +317,6 @@ impl Grammar<'_> {
             name
         );
         self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
-    }
-
-    /// Masks by parts of so many queries and keys.
-    fn masked_by_part(
-        &self,
-        own: &Cells,
-        parts: &Parts,
-        size: (usize, usize),
-    ) -> Vec<(Cells, String, u32)> {
-        let mut all = Vec::new();
-        self.tile(own, size, &mut |is_blocked, told| {
-            let (m, n) = size;
-            let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
-            all.push((own.of(is_blocked), told, cost::COMMON));
-        });
-        let name = parts.axis.told();
-        let starts = Self::starts(parts, own.keys);
-        let local = |b: usize, q: usize, k: usize| own.at(b, q, k - starts[k]);
-        let told = tr!(
-            "the mask counts keys from the start of the {name}: a local index, not a global one",
-            name
-        );
-        all.push((own.of(local), told, cost::COMMON));
-        for (at, spans) in parts.keys.iter().enumerate() {
-            let Some((first, end)) = spans.first().copied() else { continue };
-            let open = |b: usize, q: usize, k: usize| own.at(b, q, k) && !(first..end).contains(&k);
-            let told = tr!("the mask is not applied in {name} {at}", name, at);
-            all.push((own.of(open), told, cost::COMMON));
-            let is_later =
-                |q: usize, k: usize| (first..end).contains(&k) && q + end < k + own.queries;
-            let causal = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_later(q, k);
-            let told = tr!(
-                "{name} {at} has a causal mask of its own: its last key is that of the last query",
-                name,
-                at
-            );
-            all.push((own.of(causal), told, cost::COMMON));
-        }
-        let count = parts.keys.len();
-        let at = |k: usize| {
-            let has =
-                |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));
-            parts.keys.iter().position(has)
-        };
-        let at: Vec<_> = (0..own.keys).map(at).collect();
-        if own.queries >= count && own.queries.is_multiple_of(count) {
-            for ahead in 1..count {
-                let rank = |q: usize| (q / (own.queries / count) + ahead) % count;
-                let unseen =
-                    |b: usize, q: usize, k: usize| own.at(b, q, k) || at[k] == Some(rank(q));
-                let told = tr!(
-                    "the queries of rank r of {count} never see {name} (r + {ahead}) mod {count}: a step of the ring is left out",
-                    name,
-                    ahead,
-                    count
-                );
-                all.push((own.of(unseen), told, cost::COMMON));
-            }
-        }
-        if own.queries == own.keys && own.keys.is_multiple_of(count) && count > 1 {
-            let size = own.keys / count;
-            let turned =
-                |q: usize, k: usize| (2 * (q / size) + count - k / size) % count * size + k % size;
-            let told = tr!(
-                "the masks of the ring's steps turn the other way than the keys: a block is masked as that of rank r + step, and is that of rank r − step"
-            );
-            let other = |b: usize, q: usize, k: usize| own.at(b, q, turned(q, k));
-            all.push((own.of(other), told.to_owned(), cost::COMMON));
-        }
-        all
     }
 }
 

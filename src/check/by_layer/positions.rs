@@ -1,0 +1,108 @@
+//! Which positions do the tokens of a port have, where they stand in other places than the reference's, or are counted wrongly?
+
+use super::measure::Beside;
+use super::sides::Sides;
+use config::{Positions, Settings};
+use file::{Bundle, Record};
+use program::{Name, spans};
+
+/// The reference's settings, with positions and masks of keys in the order of the port's tokens, where these stand in other
+/// places. Padding has the positions that the port gave it.
+pub fn in_its_order(
+    sides: &Sides,
+    at: usize,
+    settings: &Settings,
+    port: &Bundle,
+) -> Option<Settings> {
+    let rows = sides.aligned(at)?;
+    let own = port.config()?;
+    let length = own.seq_len.filter(|length| Some(*length) == settings.seq_len)?;
+    // Tokens that have no positions stated are counted.
+    let counted = || {
+        let items = settings.batch.filter(|_| settings.rope.is_some())?;
+        Some(Positions::new(vec![vec![(0..length).collect(); items]]))
+    };
+    let positions = settings.positions.clone().or_else(counted).map(|meant| {
+        // Where it does not say which positions padding has, they are 0.
+        let zeros = || meant.0.iter().map(|plane| vec![vec![0; length]; plane.len()]).collect();
+        let mut all: Vec<_> = own.positions.as_ref().map_or_else(zeros, |own| own.0.to_vec());
+        for (plane, meant) in all.iter_mut().zip(meant.0.iter()) {
+            put(plane, meant, &rows, length);
+        }
+        Positions::new(all)
+    });
+    let key_mask = settings.key_mask.as_ref().map(|meant| {
+        let mut all = vec![vec!['0'; length]; meant.len()];
+        let meant: Vec<Vec<char>> = meant.iter().map(|item| item.chars().collect()).collect();
+        put(&mut all, &meant, &rows, length);
+        all.into_iter().map(String::from_iter).collect()
+    });
+    Some(Settings { positions, key_mask, ..settings.clone() })
+}
+
+/// Puts what the reference has of its tokens where the port has these: items of so many tokens.
+fn put<T: Copy>(all: &mut [Vec<T>], meant: &[Vec<T>], rows: &[Beside], length: usize) {
+    let places =
+        rows.iter().flat_map(|own| (0..own.count).map(|at| (own.left + at, own.right + at)));
+    for (left, right) in places {
+        let meant = meant.get(left / length).and_then(|item| item.get(left % length));
+        let own = all.get_mut(right / length).and_then(|item| item.get_mut(right % length));
+        if let (Some(meant), Some(own)) = (meant, own) {
+            *own = *meant;
+        }
+    }
+}
+
+/// A position by the first one of a chunk, and a token's place there.
+type Position = fn(usize, usize) -> usize;
+
+/// The record with other positions of the tokens that each rank has, or each pass of a cache but the first, and what would be
+/// wrong then.
+pub fn with_other_positions(sides: &Sides, at: usize, own: &Record) -> Vec<(Record, String)> {
+    let Record { config: Some(settings), entries } = own else { return Vec::new() };
+    let x = entries.iter().find(|entry| entry.name == Name::X.as_str());
+    let Some(&[_, tokens, _]) = x.map(|x| x.tensor.dims()) else { return Vec::new() };
+    if settings.rope.is_none() || settings.positions.is_some() {
+        return Vec::new();
+    }
+    let (ranks, passes) = (sides.right.ranks.count, sides.passes(at, tokens));
+    let chunks = if ranks > 1 && tokens.is_multiple_of(ranks) {
+        vec![tokens / ranks; ranks]
+    } else if passes.len() > 1 && passes.iter().sum::<usize>() == tokens {
+        passes
+    } else {
+        return Vec::new();
+    };
+    // The position of a token by the first one of its chunk, and its place there.
+    let all: [(Position, &str, &str); 4] = [
+        (
+            |_, at| at,
+            tr!("each rank counts the positions of its tokens from 0"),
+            tr!("each pass of the cache counts the positions of its tokens from 0"),
+        ),
+        (
+            |first, at| (first + at).saturating_sub(usize::from(first > 0)),
+            tr!("the positions of each rank but the first are one too small"),
+            tr!("the positions of each pass of the cache but the first are one too small"),
+        ),
+        (
+            |first, at| first + at + usize::from(first > 0),
+            tr!("the positions of each rank but the first are one too large"),
+            tr!("the positions of each pass of the cache but the first are one too large"),
+        ),
+        (
+            |first, _| first,
+            tr!("all tokens of a rank have the position of its first"),
+            tr!("all tokens of a pass have the position of its first"),
+        ),
+    ];
+    let record = |position: Position| {
+        let spans = spans(&chunks).into_iter();
+        let of = |(first, end): (usize, usize)| (0..end - first).map(move |at| position(first, at));
+        let positions = Positions::new(vec![vec![spans.flat_map(of).collect()]]);
+        let config = Some(Settings { positions: Some(positions), ..settings.clone() });
+        Record { config, entries: entries.clone() }
+    };
+    let told = |of_rank: &str, of_pass: &str| if ranks > 1 { of_rank } else { of_pass }.to_owned();
+    all.map(|(position, of_rank, of_pass)| (record(position), told(of_rank, of_pass))).into()
+}
