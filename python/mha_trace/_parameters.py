@@ -19,7 +19,7 @@ class Parameters:
         self._tensors: dict[str, dict[str, Any]] = {}
         self._copies: dict[str, tuple[Any, dict[str, Any]]] = {}
         self._facts: dict[str, tuple[dict[str, Any], list[str], dict[str, list[int]]]] = {}
-        self._rotary: list[Any] | None = None
+        self._rotary: dict[str, Any] | None = None
 
     def of(self, path: str) -> dict[str, Any]:
         """Those of the block at ``path``, and the biases of relative positions, which may stand outside of it."""
@@ -48,12 +48,14 @@ class Parameters:
         """The block's own numbers, where it differs from its config, and which biases it lacks. Models are looked
         through once."""
         if self._rotary is None:
-            self._rotary = [part for part in self._model.modules() if is_rotary(part)]
+            self._rotary = {name: part for name, part in self._model.named_modules() if is_rotary(part)}
         if path not in self._facts:
             self._facts[path] = (own_numbers(block), *differences(block))
         numbers, others, lacks = self._facts[path]
-        if len(self._rotary) == 1:
-            numbers = {**numbers, "inv_freq": self._rotary[0].inv_freq.detach().to("cpu", copy=True)}
+        # A model of images may turn in another part of it alone.
+        above = [part for name, part in self._rotary.items() if f"{path}.".startswith(name[: name.rfind(".") + 1])]
+        if len(above) == 1:
+            numbers = {**numbers, "inv_freq": above[0].inv_freq.detach().to("cpu", copy=True)}
         return numbers, others, lacks
 
     def forget(self) -> None:

@@ -17,7 +17,7 @@ use super::rotation::is_another;
 use base::error::{Result, quoted};
 use config::{Config, Mask, OutputGradient, Positions, Rotary, Setting, Settings};
 use file::Entry;
-use foreign::{Evidence, Match, Tables};
+use foreign::{Evidence, Match, Tables, Unmatched};
 use program::{Frequencies, Name};
 use run::{Run, positions_in};
 
@@ -90,6 +90,14 @@ pub fn as_recorded(reading: &Reading) -> Result<Vec<Reading>> {
     evidence.extend(reading.said_by_tensors());
     evidence.extend(positions_of_tables(reading)?);
     let mut all: Vec<Reading> = by_evidence(reading, &evidence)?.into_iter().collect();
+    // Frequencies may be those of another module.
+    if let Some(tables) = &reading.freqs {
+        let mut without = Reading { freqs: None, ..reading.clone() };
+        let why = tr!("other frequencies were stated, and the numbers fit without these");
+        let tensor = tables.freqs.name.clone();
+        without.unmatched.push(Unmatched { tensor, why: why.to_owned() });
+        all.extend(by_evidence(&without, &evidence)?);
+    }
     // What may say two things says each.
     if evidence.iter().any(|one| one.or.is_some()) {
         for one in &mut evidence {

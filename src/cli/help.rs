@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use super::args::{Cli, Color};
 use super::language::is_english;
 use super::listed::{listed, of_models};
+use super::run::with_helps;
 use super::written::width;
 use base::lang::{self, text};
 use view::wrapped;
@@ -49,23 +50,28 @@ const EXIT: &str = "Exit code: 0 success, or all the same; 1 something differs; 
 
 /// The command line: its short help is a page for newcomers, the long one lists the flags.
 pub fn command() -> Command {
-    dressed(listed(Cli::command()).mut_args(|flag| flag.hide_short_help(true)))
+    dressed(listed(whole()).mut_args(|flag| flag.hide_short_help(true)))
+}
+
+/// The command line with the help of all flags.
+pub fn whole() -> Command {
+    with_helps(Cli::command())
 }
 
 /// A command whose help lists the flags of today's models.
 pub fn models(columns: usize) -> Command {
-    let command = Cli::command();
+    let command = whole();
     of_models(&if is_english() { command } else { told(command, columns) })
 }
 
-/// The same with the help of every flag in the language in force, which takes longer to make than a run.
+/// The same with the help of every flag in the language in force.
 pub fn translated() -> Command {
     translated_to(width(None).min(100))
 }
 
 /// The same in lines of at most so many columns.
 pub fn translated_to(columns: usize) -> Command {
-    let command = Cli::command().mut_args(|flag| flag.hide_short_help(true));
+    let command = whole().mut_args(|flag| flag.hide_short_help(true));
     dressed(listed(if is_english() { command } else { told(command, columns) }))
 }
 
@@ -266,6 +272,18 @@ mod tests {
         }
         let of_models = ids(&models(100));
         assert!(of_models.len() <= 40 && of_models.is_disjoint(&run));
+    }
+
+    /// What takes longer to make than a run is made for those alone who ask for it.
+    #[test]
+    fn a_run_makes_no_help_of_settings() {
+        let own = |command: &Command| {
+            let of_setting = |arg: &&Arg| config::Setting::named(arg.get_id().as_str()).is_some();
+            let flags = command.get_arguments().filter(of_setting);
+            flags.filter(|flag| flag.get_help().is_some()).count()
+        };
+        assert_eq!(own(&Cli::command()), 0);
+        assert!(own(&whole()) > 50);
     }
 
     /// What is listed has an example, no other has one, and what the examples say is understood.

@@ -7,6 +7,7 @@ use clap::{Arg, Command, CommandFactory};
 
 use super::args::Cli;
 use super::elsewhere::{self, did_you_mean};
+use super::help::whole;
 use super::listed::{example, listed};
 use super::values::{is_value, typed};
 use base::error::{Result, near_miss, quoted, quoted_path, refuse};
@@ -64,7 +65,7 @@ pub fn command_called(word: &str) -> bool {
 
 /// What a flag, or a place behind a command, is for, with an example.
 pub fn about_flag(flag: &str) -> Option<String> {
-    let mut command = listed(Cli::command());
+    let mut command = listed(whole());
     command.build();
     let of_commands = command.get_subcommands().flat_map(Command::get_arguments);
     let is_it = |arg: &&Arg| {

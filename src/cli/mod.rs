@@ -24,12 +24,17 @@ mod written;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::{CommandFactory, FromArgMatches};
 use clap::error::ErrorKind;
 
 use args::{Cli, Command};
 use base::lang::Language;
 use outcome::Outcome;
+
+/// Whether what stands on the command line shows help.
+fn is_help(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
+}
 
 /// Parses the flags, carries out the command, and tells how it ended: 0 done and the same, 1 compared and
 /// different, 2 could not.
@@ -42,10 +47,11 @@ pub fn main() -> ExitCode {
     {
         help::show_models();
     }
-    let matches = help::command().try_get_matches_from(&args);
+    let command = Cli::command().bin_name(env!("CARGO_PKG_NAME"));
+    let matches = command.try_get_matches_from(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+        Err(error) if is_help(error.kind()) => {
             help::show(&help::translated().try_get_matches_from(&args).err().unwrap_or(error))
         }
         Err(error) => refused::exit(&refused::near_only(error), &args),

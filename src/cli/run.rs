@@ -73,12 +73,11 @@ impl Args for RunArgs {
     }
 }
 
-/// The flag of a setting; of a switch that is turned off by a flag of its own, both.
+/// The flag of a setting, without its help; of a switch that is turned off by a flag of its own, both.
 fn flags(setting: &'static Setting) -> Vec<Arg> {
     let name = setting.key.replace('_', "-");
-    let help = help(setting);
     if setting.is_switch() {
-        let on = Arg::new(setting.key).long(name.clone()).help(help).action(ArgAction::SetTrue);
+        let on = Arg::new(setting.key).long(name.clone()).action(ArgAction::SetTrue);
         if setting.off.is_empty() {
             return vec![on];
         }
@@ -92,7 +91,6 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
     }
     let mut flag = Arg::new(setting.key)
         .long(name)
-        .help(help)
         .value_name(setting.value)
         .visible_aliases(setting.aliases)
         .allow_hyphen_values(setting.is_signed)
@@ -112,6 +110,15 @@ fn flags(setting: &'static Setting) -> Vec<Arg> {
 /// The name of the flag that turns a switch off.
 fn off_name(setting: &Setting) -> String {
     format!("no_{}", setting.key)
+}
+
+/// The command with the help of the settings' flags, which takes longer to make than a run.
+pub fn with_helps(command: Command) -> Command {
+    let of_flag = |flag: Arg| match Setting::named(flag.get_id().as_str()) {
+        Some(setting) => flag.help(help(setting)),
+        None => flag,
+    };
+    command.mut_args(of_flag).mut_subcommands(with_helps)
 }
 
 /// What a setting is about, and what holds without it.

@@ -46,6 +46,9 @@ fn shell_words(command: &str) -> Vec<&str> {
 
 /// A text without a command.
 fn broken(text: &str, width: usize) -> Vec<String> {
+    if text.width() <= width {
+        return vec![text.to_owned()];
+    }
     let mut parts: Vec<(&str, String)> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
