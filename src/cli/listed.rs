@@ -136,6 +136,7 @@ pub const PLACES: &[(&str, &str)] = &[
     ("<B>", "b.json"),
     ("<STEP|CELL>", "weights"),
     ("<SHELL>", "bash"),
+    ("<COMMAND>", "'python kernel.py {in} {out}'"),
 ];
 
 /// The example of a flag.

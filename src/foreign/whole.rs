@@ -233,11 +233,14 @@ fn layer_of(path: &str) -> (Option<usize>, &str) {
     let Some(place) = layer_in(path) else { return (None, path) };
     let layer = path.get(place.clone()).and_then(|number| number.parse().ok());
     let before = path.get(..place.start).unwrap_or_default();
-    let inner = path.get(place.end..).unwrap_or_default().trim_start_matches(['.', '/', '-']);
+    let inner = path.get(place.end..).unwrap_or_default().trim_start_matches(['.', '/', '-', '_']);
     // Behind a dash the number is that of what stands before it.
     let is_dashed = before.ends_with('-');
     (layer, if is_dashed && inner.is_empty() { before } else { inner })
 }
+
+/// What stands before the number of a layer, with no sign between the two or a bare underscore: `layer0.attn`, `layer_0_attn`.
+const LAYERS: &[&str] = &["layer", "layers", "block", "blocks", "blk"];
 
 /// Where the number of a layer stands in a path: the first number that is no part of a name.
 fn layer_in(path: &str) -> Option<std::ops::Range<usize>> {
@@ -250,8 +253,12 @@ fn layer_in(path: &str) -> Option<std::ops::Range<usize>> {
         let end = rest.find(|c| !is_digit(c)).unwrap_or(rest.len());
         let behind = rest.get(end..).unwrap_or_default();
         let before = path.get(..start).unwrap_or_default();
-        let stands_alone = before.ends_with(['.', '/', '-', '_'])
-            && (behind.is_empty() || behind.starts_with(['.', '/', '-']));
+        let word = before.trim_end_matches('_').to_ascii_lowercase();
+        let is_numbered = LAYERS.iter().any(|layers| word.ends_with(layers));
+        let ends = behind.is_empty()
+            || behind.starts_with(['.', '/', '-'])
+            || is_numbered && behind.starts_with('_');
+        let stands_alone = ends && (is_numbered || before.ends_with(['.', '/', '-', '_']));
         // `ln_1` is a name: a number behind a bare underscore counts only where a module of its own ends there.
         let is_name =
             before.ends_with('_') && !before.contains("layer") && !before.contains("block");
@@ -308,7 +315,10 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
     for (place, (node, found)) in
         left.iter().zip(&mut found).enumerate().filter(|(_, (_, found))| found.is_none())
     {
-        let key = |node: &Node| (node.layer, node.part, node.is_input, node.width());
+        // What goes into a layer goes into none of the modules in it but the first.
+        let is_whole = |node: &Node| node.is_input && layer_of(&node.path).1.is_empty();
+        let key =
+            |node: &Node| (node.layer, node.part, node.is_input, is_whole(node), node.width());
         let is_it = |at: &usize| {
             right.get(*at).is_some_and(|other| {
                 key(other) == key(node) && is_behind(right, *at) == is_behind(left, place)
@@ -348,6 +358,9 @@ mod tests {
             ("l_out-7", "", Some(7), Part::Layer),
             ("ffn_out-7", "", Some(7), Part::Mlp),
             ("layers_0/mlp", "", Some(0), Part::Mlp),
+            ("layer0.attn", "", Some(0), Part::Attention),
+            ("layer_12_mlp", "", Some(12), Part::Mlp),
+            ("block3", "", Some(3), Part::Layer),
             ("lm_head", "Linear", None, Part::Logits),
         ] {
             assert_eq!(told(path, class), (layer, part), "{path}");

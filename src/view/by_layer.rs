@@ -4,7 +4,7 @@ use super::number::magnitude;
 use super::page::{Block, Table, Text, Tone};
 use super::report::{Sides, Tables, report_page, tone};
 use base::error::{quoted, shown};
-use check::{ByLayer, How, Line};
+use check::{ByLayer, How, Line, Open};
 use foreign::ModelPart;
 
 /// How many tensors of other names are told.
@@ -155,6 +155,9 @@ fn verdict(found: &ByLayer) -> String {
                     .to_owned()
             }
             _ if found.warning.is_some() => tr!("no part is wrong by itself").to_owned(),
+            _ if !found.is_same() => {
+                tr!("no part is known to be wrong by itself, and not all could be judged").to_owned()
+            }
             _ => tr!(
                 "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",
                 most = magnitude(most)
@@ -240,8 +243,11 @@ fn others(found: &ByLayer) -> Option<String> {
 fn open(found: &ByLayer) -> Vec<String> {
     let lines = || found.lines.iter();
     let mut open: Vec<String> = lines()
-        .filter(|line| line.is_open)
-        .map(|line| tr!("{name} chooses experts, and rounding may choose others: its rows that are off were not judged", name = shown(&line.name)))
+        .filter_map(|line| Some((shown(&line.name), line.open?)))
+        .map(|(name, open)| match open {
+            Open::Experts => tr!("{name} chooses experts, and rounding may choose others: its rows that are off were not judged", name),
+            Open::Unknown => tr!("{name} is off, and was not judged: what it reads differs, and nothing recorded says what it should make of that", name),
+        })
         .collect();
     let is_inferred = |line: &&Line| {
         line.how == How::Inferred && line.own.is_some_and(|own| own > line.tolerance)

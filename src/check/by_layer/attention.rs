@@ -11,6 +11,7 @@ use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
+use super::other_layers::with_settings_of_others;
 use super::positions::{in_its_order, with_other_positions};
 use super::sides::Sides;
 use base::error::{Result, shown};
@@ -112,7 +113,9 @@ pub fn checked(
                 checked_whole(path, other.clone(), &flags, &map, tolerances)
                     .is_ok_and(|checked| checked.report.is_same())
             };
-            let other = with_other_positions(sides, at, &record).into_iter().find(is_it);
+            let mut others = with_other_positions(sides, at, &record);
+            others.extend(with_settings_of_others(sides, &node.path, &record)?);
+            let other = others.into_iter().find(is_it);
             let is_explained = other.is_some();
             facts.extend(other.map(|(_, told)| told));
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
@@ -126,6 +129,21 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// What both sides' attention at a node computed, by its records; nothing where these are of other rows.
+pub fn outputs(sides: &Sides, at: usize) -> Result<Option<[Tensor; 2]>> {
+    let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
+        return Ok(None);
+    };
+    let records = [sides.left.records(&node.path), sides.right.records(&partner.path)];
+    let mut outputs = Vec::new();
+    for records in records {
+        let [path] = records[..] else { return Ok(None) };
+        outputs.extend(open_place(path)?.tensor(Name::Output.as_str())?);
+    }
+    let is_it = |both: &[Tensor; 2]| both.iter().all(|own| own.dims() == node.shape);
+    Ok(<[Tensor; 2]>::try_from(outputs).ok().filter(is_it))
 }
 
 /// The steps of a record that are given, of those that are asked for.
@@ -144,28 +162,33 @@ fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
     asked.map(|(at, info)| Ok(info.clone().with(file.tensor_at(at)?))).collect()
 }
 
-/// The steps that a port computed. Queries and keys that a function of attention got are those behind all that the reference
-/// does to them: its norms and rotations.
+/// The steps that a port computed.
 fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
     let mut entries = computed(port)?;
-    let has =
-        |file: &Bundle, name: Name| file.infos().iter().any(|info| info.name == name.as_str());
-    let is_function = port.config().is_none() && !has(port, Name::Q) && !has(port, Name::K);
+    if port.config().is_none() && [Name::Q, Name::K].iter().all(|name| !has(port, *name)) {
+        behind_rotation(&mut entries, reference);
+    }
+    Ok(entries)
+}
+
+fn has(file: &Bundle, name: Name) -> bool {
+    file.infos().iter().any(|info| info.name == name.as_str())
+}
+
+/// Queries and keys that a function of attention got are those behind all that the reference does to them: its norms and
+/// rotations.
+pub fn behind_rotation(entries: &mut [Entry], reference: &Bundle) {
     for (heads, behind) in [
         (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
         (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
     ] {
+        let is_behind = |entry: &Entry| behind.iter().any(|name| entry.name == name.as_str());
         let last = behind.into_iter().find(|name| has(reference, *name));
-        let is_last = |name: Name| behind.contains(&name) && has(port, name);
-        let (Some(last), false) = (last.filter(|_| is_function), behind.into_iter().any(is_last))
-        else {
-            continue;
-        };
+        let Some(last) = last.filter(|_| !entries.iter().any(is_behind)) else { continue };
         for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
             last.as_str().clone_into(&mut entry.name);
         }
     }
-    Ok(entries)
 }
 
 /// What the port's attention got and gave, as its modules have it.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use candle_core::{DType, Tensor};
+use candle_core::{D, DType, Tensor};
 
 use super::super::agreement::{Agreement, Claim};
 use super::super::diagnose::Case;
@@ -59,6 +59,19 @@ impl<'a> Exact<'a> {
         Ok(Self { sides, tolerances, beside, hints: HashMap::new(), sums: HashMap::new() })
     }
 
+    /// Whether a node is the sum of earlier ones: it is of a residual stream, or what a module gives that has others in it
+    /// adds these up.
+    pub fn is_sum(&mut self, at: usize) -> Result<bool> {
+        let Some(node) = self.sides.nodes().get(at) else { return Ok(false) };
+        let before = self.sides.nodes().get(..at).unwrap_or_default();
+        let is_within = |other: &Node| {
+            let inner = other.path.strip_prefix(node.path.as_str());
+            inner.is_some_and(|inner| inner.starts_with('.'))
+        };
+        // What a module gives as its last part does is what that computes.
+        Ok(is_stream(node) || before.iter().any(is_within) && self.terms(at)?.len() > 1)
+    }
+
     /// The nodes that one is the sum of, in the reference: those of its layer, and what was handed to that.
     pub fn terms(&mut self, at: usize) -> Result<Vec<usize>> {
         if let Some(known) = self.sums.get(&at) {
@@ -86,6 +99,32 @@ impl<'a> Exact<'a> {
             told.extend(terms.map(|terms| self.told(&terms)));
         }
         Ok(<[String; 2]>::try_from(told).ok())
+    }
+
+    /// The nodes that what a part computed is added to where its module gives the sum, in the reference and in the port, by
+    /// all rows of what it `computed` in both.
+    pub fn added_to(
+        &self,
+        at: usize,
+        found: Measure,
+        computed: &[Tensor; 2],
+    ) -> Result<Option<[String; 2]>> {
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let Some(both) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let places = rows.iter().map(|row| u32::try_from(*row).unwrap_or(u32::MAX)).collect();
+        let places = Tensor::from_vec::<_, u32>(places, rows.len(), both[0].device())?;
+        let mut told = Vec::new();
+        for (side, (own, computed)) in both.iter().zip(computed).enumerate() {
+            let computed = wide(&computed.flatten_to(D::Minus2)?)?;
+            if computed.elem_count() != own.elem_count() / rows.len() * computed.dim(0)? {
+                return Ok(None);
+            }
+            let rest = own.sub(&computed.index_select(&places, 0)?.reshape(own.shape())?)?;
+            let terms = terms_of(&rest, &self.earlier(at, &rows, side)?, found.tolerance)?;
+            let [term] = terms[..] else { return Ok(None) };
+            told.push(self.told(&[(term, 1.0)]));
+        }
+        Ok(<[String; 2]>::try_from(told).ok().filter(|[meant, made]| meant != made))
     }
 
     /// A sum of nodes with factors, in words.
@@ -151,8 +190,7 @@ impl<'a> Exact<'a> {
 
     /// What a part adds by itself to the error, where it can be computed again from what it reads.
     pub fn own(&mut self, at: usize, found: Measure, reads: &[usize]) -> Result<Option<Own>> {
-        let part = self.sides.nodes().get(at).map(|node| node.part);
-        if matches!(part, Some(ModelPart::Between | ModelPart::Layer)) {
+        if self.is_sum(at)? {
             return self.of_sum(at, found, reads);
         }
         let Some(beside) = self.beside(at, found)? else { return Ok(None) };
@@ -162,8 +200,12 @@ impl<'a> Exact<'a> {
     }
 
     fn of_sum(&mut self, at: usize, found: Measure, reads: &[usize]) -> Result<Option<Own>> {
-        if self.terms(at)?.as_slice() != reads || reads.is_empty() {
+        let meant = self.terms(at)?;
+        if meant.is_empty() {
             return Ok(None);
+        }
+        if meant != reads {
+            return self.of_another_sum(at, found);
         }
         let rows = self.sides.some_rows(at, found.row, MANY);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
@@ -172,6 +214,25 @@ impl<'a> Exact<'a> {
         let Some(terms) = terms else { return Ok(None) };
         let error = apart(&added_up(terms.into_iter().map(Ok))?, &recorded)?;
         Ok(Some(Own { error, agrees: error <= found.tolerance }))
+    }
+
+    /// What a sum adds by itself of which the port lacks a term: where it is the sum of others in the port, and these do not
+    /// make it in the reference, all of its error.
+    fn of_another_sum(&self, at: usize, found: Measure) -> Result<Option<Own>> {
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let Some([meant, own]) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let earlier = self.earlier(at, &rows, 1)?;
+        let terms = terms_of(&own, &earlier, found.tolerance)?;
+        if terms.len() < 2 {
+            return Ok(None);
+        }
+        let off = |sum: &Tensor, all: Vec<(usize, Tensor)>| {
+            let parts = all.into_iter().filter(|(at, _)| terms.contains(at));
+            apart(sum, &added_up(parts.map(|(_, part)| Ok(part)))?)
+        };
+        let agrees = off(&meant, self.earlier(at, &rows, 0)?)? <= found.tolerance;
+        let error = if agrees { off(&own, earlier)? } else { found.error };
+        Ok((agrees || !found.agrees()).then_some(Own { error, agrees }))
     }
 
     /// The port's part beside what its inputs should give; nothing where the part is read as no program.
@@ -280,6 +341,11 @@ impl<'a> Exact<'a> {
         let diagnosis = Some(case.diagnose(&mut steps, PATIENCE)?);
         Ok(Some(Report { diagnosis, ..Report::of(path, steps, &Tolerances::default())? }))
     }
+}
+
+/// Whether a node is of a residual stream, which no module gives by itself.
+fn is_stream(node: &Node) -> bool {
+    matches!(node.part, ModelPart::Between | ModelPart::Layer)
 }
 
 impl Beside {

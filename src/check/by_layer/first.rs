@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::super::tolerance::Tolerances;
-use super::attention::{checked, differing};
+use super::super::report::Report;
+use super::attention::{checked, differing, outputs};
 use super::clues::{clue, same_as};
 use super::exact::Exact;
 use super::found::{Line, Named};
@@ -64,20 +65,23 @@ fn explained(
         let what = tr!("the sums and pieces of the ranks").to_owned();
         return Ok(Some(Named { what, facts: vec![fact], report: None }));
     }
+    if exact.is_sum(at)? {
+        if let Some(terms) = exact.both_terms(at, found)? {
+            let [meant, made] = terms.map(|told| shown(&told).into_owned());
+            let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
+            return Ok(Some(Named { what, facts: Vec::new(), report: None }));
+        }
+        // What goes into the last projection of an attention is what that computes.
+        let is_inner = sides.left.is_within_record(&node.path);
+        let told = is_inner.then(|| of_attention(sides, exact, (at, found), tolerances));
+        let is_right =
+            |told: &Named| told.facts.is_empty() && told.report.as_ref().is_some_and(Report::is_same);
+        return Ok(told.transpose()?.flatten().filter(|told| !is_right(told)));
+    }
     if node.part == ModelPart::Attention {
-        let Some((report, facts)) = checked(sides, (at, found), tolerances)? else {
-            return Ok(None);
-        };
-        let what = tr!("its attention, with the reference's settings and weights").to_owned();
-        return Ok(Some(Named { what, facts, report }));
+        return of_attention(sides, exact, (at, found), tolerances);
     }
     let partner = sides.partner(at).map(|(_, node)| node.path.clone()).unwrap_or_default();
-    if matches!(node.part, ModelPart::Between | ModelPart::Layer) {
-        let Some(terms) = exact.both_terms(at, found)? else { return Ok(None) };
-        let [meant, made] = terms.map(|told| shown(&told).into_owned());
-        let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
-        return Ok(Some(Named { what, facts: Vec::new(), report: None }));
-    }
     let own = sides.right.parameters(&partner)?;
     let mut facts = differing(&sides.left.parameters(&node.path)?, &own)?;
     if !facts.is_empty()
@@ -112,6 +116,32 @@ fn explained(
         }
         None => tr!("{part}, computed from the port's own inputs", part),
     };
+    Ok(Some(Named { what, facts, report }))
+}
+
+/// What a check says of the port's attention, and of what its module does with that.
+fn of_attention(
+    sides: &Sides,
+    exact: &Exact,
+    (at, found): (usize, Measure),
+    tolerances: &Tolerances,
+) -> Result<Option<Named>> {
+    let Some((report, mut facts)) = checked(sides, (at, found), tolerances)? else {
+        return Ok(None);
+    };
+    if facts.is_empty()
+        && report.as_ref().is_some_and(Report::is_same)
+        && let Some(computed) = outputs(sides, at)?
+        && let Some(both) = exact.added_to(at, found, &computed)?
+    {
+        let [meant, made] = both.map(|told| shown(&told).into_owned());
+        facts.push(tr!(
+            "it is right, and its module adds it to {made}, where the reference's adds it to {meant}",
+            made,
+            meant
+        ));
+    }
+    let what = tr!("its attention, with the reference's settings and weights").to_owned();
     Ok(Some(Named { what, facts, report }))
 }
 

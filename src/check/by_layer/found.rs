@@ -36,6 +36,15 @@ impl How {
     }
 }
 
+/// Why it is open whether a part that is off is wrong by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// It chooses experts, and rounding of what it reads may have changed the choice in some rows.
+    Experts,
+    /// It could not be computed again from the port's own inputs, which differ, and nothing says how errors grow in it.
+    Unknown,
+}
+
 /// A part of the model, compared. Errors are relative to the size of a row, in the worst row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -59,8 +68,8 @@ pub struct Line {
     pub tolerance: f64,
     /// Whether it is wrong by itself.
     pub is_wrong: bool,
-    /// Whether that is open: it chooses experts, and rounding of what it reads may have changed the choice in some rows.
-    pub is_open: bool,
+    /// Why that is open, where it is.
+    pub open: Option<Open>,
 }
 
 /// What is said of the first wrong part: by `check` of an attention, or of a part that is a plain one.
@@ -112,7 +121,7 @@ impl ByLayer {
         if self.first.is_some() || self.warning.is_some() {
             return Verdict::Differs;
         }
-        let is_open = self.compared() == 0 || self.lines.iter().any(|line| line.is_open);
+        let is_open = self.compared() == 0 || self.lines.iter().any(|line| line.open.is_some());
         if is_open { Verdict::Unchecked } else { Verdict::Same }
     }
 

@@ -53,6 +53,6 @@ fn line(line: &Line) -> Value {
         "known_by": line.how.name(),
         "tolerance": number(Some(line.tolerance)),
         "wrong": line.is_wrong,
-        "open": line.is_open,
+        "open": line.open.is_some(),
     })
 }

@@ -9,6 +9,7 @@ mod found;
 mod join;
 mod json;
 mod measure;
+mod other_layers;
 mod part;
 mod positions;
 mod ranks;
@@ -29,7 +30,7 @@ use measure::Measure;
 use program::Name;
 use sides::Sides;
 
-pub use found::{ByLayer, How, Line, Named};
+pub use found::{ByLayer, How, Line, Named, Open};
 pub use ranks::{Split, Unshard};
 
 /// Compares two recordings of a whole model, and names the mistake in the first part that is wrong by itself.
@@ -138,10 +139,8 @@ impl Judge<'_> {
         if node.part == ModelPart::Embedding {
             return Ok((Vec::new(), self.sides.alignment.has_tokens()));
         }
-        let reads = match node.part {
-            ModelPart::Between | ModelPart::Layer => self.exact.terms(at)?,
-            _ => node.reads.clone(),
-        };
+        let reads =
+            if self.exact.is_sum(at)? { self.exact.terms(at)? } else { node.reads.clone() };
         let is_measured = |at: &usize| self.measured.get(*at).is_some_and(Option::is_some);
         if !reads.is_empty() && reads.iter().all(is_measured) {
             return Ok((reads, true));
@@ -200,7 +199,7 @@ impl Judge<'_> {
             how: How::EqualInputs,
             tolerance,
             is_wrong: false,
-            is_open: false,
+            open: None,
         };
         let Some(found) = self.measured[at] else { return Ok(line) };
         let inherited = self.inherited(&reads);
@@ -234,13 +233,16 @@ impl Judge<'_> {
         let allowed = tolerance + ALLOWED * share;
         // Where all agrees that was recorded before it, nothing needs to be known of what is usual.
         let is_told = are_equal || usual.is_some() || inherited <= tolerance;
-        let is_off = is_told && found.error > allowed;
+        let is_off = found.error > allowed;
         // Rounding may choose other experts in some rows, and in few of them.
-        let is_open = is_off
-            && inherited > 0.0
-            && found.usual <= allowed
-            && self.sides.left.chooses(&line.path);
-        let line = Line { is_wrong: is_off && !is_open, is_open, ..line };
+        let may_choose =
+            inherited > 0.0 && found.usual <= allowed && self.sides.left.chooses(&line.path);
+        let open = match is_off {
+            true if may_choose => Some(Open::Experts),
+            true if !is_told => Some(Open::Unknown),
+            _ => None,
+        };
+        let line = Line { is_wrong: is_off && open.is_none(), open, ..line };
         if are_equal {
             return Ok(Line { own: Some(found.error), ..line });
         }

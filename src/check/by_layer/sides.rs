@@ -63,6 +63,14 @@ impl Side {
         own.any(|name| name.contains("expert") || name.contains("router"))
     }
 
+    /// Whether what stands at a path is a part of an attention that was recorded.
+    pub fn is_within_record(&self, path: &str) -> bool {
+        let is_within = |(stem, _): &(String, PathBuf)| {
+            path.strip_prefix(stem.as_str()).is_some_and(|rest| rest.starts_with('.'))
+        };
+        self.ranks.records.iter().any(is_within)
+    }
+
     /// The records of the attention at a path: one of each rank that has it, or of each step of a cache.
     pub fn records(&self, path: &str) -> Vec<&PathBuf> {
         let is_within = |outer: &str, inner: &str| {

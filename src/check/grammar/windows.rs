@@ -17,11 +17,18 @@ impl Grammar<'_> {
         let is_padding = |b: usize, q: usize, k: usize| {
             padding.as_ref().is_some_and(|padding| padding.at(b, q, k))
         };
+        let window = hides(Name::WindowMask);
+        if window.is_none() && hides(Name::ChunkMask).is_none() {
+            for size in (1..own.keys).filter(|size| *size <= MANY || size.is_power_of_two()) {
+                let told = tr!("a window of {size} is applied, and none is meant", size);
+                let is_it = |b, q, k| own.at(b, q, k) || signed(q) + first - signed(k) >= signed(size);
+                add(own.of(is_it), told, cost::PLAIN);
+            }
+        }
         let mut add = |cost: u32, is_blocked: &dyn Fn(i64, i64) -> bool, told: String| {
             let is_it = |b, q, k| is_blocked(signed(q) + first, signed(k)) || is_padding(b, q, k);
             add(own.of(is_it), told, cost);
         };
-        let window = hides(Name::WindowMask);
         if let Some(Hides::OutsideWindow(size)) = window {
             both_sides(signed(size), &mut add);
         }
@@ -34,6 +41,9 @@ impl Grammar<'_> {
         }
     }
 }
+
+/// All windows that are so short are tried where none is meant; of longer ones, the powers of 2.
+const MANY: usize = 16;
 
 /// Takes the cost of a mask, the mask by the positions of query and key, and what is said of it.
 type Add<'a> = dyn FnMut(u32, &dyn Fn(i64, i64) -> bool, String) + 'a;
