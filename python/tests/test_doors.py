@@ -230,7 +230,7 @@ def test_a_kernels_weights_alone_and_its_biases():
 
 def test_names_that_are_not_understood_are_told():
     for arrays in ({"foo": torch.ones(2)}, {"foo": torch.ones(2), "x": torch.randn(1, 2, 4)}):
-        with pytest.raises(mha_trace.Error, match="no step is called foo"):
+        with pytest.raises(mha_trace.Error, match="no step has the name foo"):
             mha_trace.check(arrays)
 
 

@@ -24,8 +24,8 @@ mod written;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Cli, Command};
 use base::lang::Language;

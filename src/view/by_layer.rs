@@ -156,7 +156,8 @@ fn verdict(found: &ByLayer) -> String {
             }
             _ if found.warning.is_some() => tr!("no part is wrong by itself").to_owned(),
             _ if !found.is_same() => {
-                tr!("no part is known to be wrong by itself, and not all could be judged").to_owned()
+                tr!("no part is known to be wrong by itself, and not all could be judged")
+                    .to_owned()
             }
             _ => tr!(
                 "no part is wrong by itself: what differs is rounding, at most {most} of a row's size",

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::super::tolerance::Tolerances;
 use super::super::report::Report;
+use super::super::tolerance::Tolerances;
 use super::attention::{checked, differing, outputs};
 use super::clues::{clue, same_as};
 use super::exact::Exact;
@@ -74,8 +74,9 @@ fn explained(
         // What goes into the last projection of an attention is what that computes.
         let is_inner = sides.left.is_within_record(&node.path);
         let told = is_inner.then(|| of_attention(sides, exact, (at, found), tolerances));
-        let is_right =
-            |told: &Named| told.facts.is_empty() && told.report.as_ref().is_some_and(Report::is_same);
+        let is_right = |told: &Named| {
+            told.facts.is_empty() && told.report.as_ref().is_some_and(Report::is_same)
+        };
         return Ok(told.transpose()?.flatten().filter(|told| !is_right(told)));
     }
     if node.part == ModelPart::Attention {

@@ -139,8 +139,7 @@ impl Judge<'_> {
         if node.part == ModelPart::Embedding {
             return Ok((Vec::new(), self.sides.alignment.has_tokens()));
         }
-        let reads =
-            if self.exact.is_sum(at)? { self.exact.terms(at)? } else { node.reads.clone() };
+        let reads = if self.exact.is_sum(at)? { self.exact.terms(at)? } else { node.reads.clone() };
         let is_measured = |at: &usize| self.measured.get(*at).is_some_and(Option::is_some);
         if !reads.is_empty() && reads.iter().all(is_measured) {
             return Ok((reads, true));

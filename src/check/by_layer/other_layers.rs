@@ -24,9 +24,8 @@ pub fn with_settings_of_others(
         if differences.is_empty() || all.iter().any(is_known) {
             continue;
         }
-        let is_setting = |name: &str| {
-            Name::in_files(name).is_some_and(|name| name.role() == Role::Setting)
-        };
+        let is_setting =
+            |name: &str| Name::in_files(name).is_some_and(|name| name.role() == Role::Setting);
         let mut entries: Vec<Entry> =
             own.entries.iter().filter(|entry| !is_setting(&entry.name)).cloned().collect();
         for (at, info) in other.infos().iter().enumerate() {

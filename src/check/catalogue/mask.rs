@@ -213,6 +213,11 @@ fn other_corner(run: &Situation, align: CausalAlign) -> Result<Vec<Edits>> {
         CausalAlign::BottomRight => signed(causal.keys) - signed(causal.queries),
         CausalAlign::TopLeft => 0,
     };
+    // Documents whose last keys are meant have each their own: those of the row are no corner of a mask.
+    let is_meant = align == CausalAlign::BottomRight && run.config.align() == align;
+    if is_meant && !causal.shifts.is_empty() {
+        return none();
+    }
     let mut starts = vec![run.config.first_seen(align), of_rows];
     starts.dedup();
     let shifts = run.config.shifts(align);

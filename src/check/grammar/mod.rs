@@ -14,6 +14,7 @@ mod gradient_tiles;
 mod gradients;
 mod inputs;
 pub mod kernels;
+mod loads;
 mod masks;
 mod merges;
 pub mod numbers;

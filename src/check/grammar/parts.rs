@@ -24,12 +24,15 @@ impl Grammar<'_> {
         self.other_keys(&parts, steps);
         self.together(steps, is_tile);
         self.of_one_part(&parts);
+        self.other_loads(&parts, steps[2]);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
+                self.not_rescaled([steps[1], steps[2]], (rows, size));
+                self.capped_at_the_edge((rows, size));
             }
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
         }
@@ -118,6 +121,16 @@ impl Grammar<'_> {
                 name
             );
             all.push((changed(parts.keys.len() - 1, cut.collect()), told));
+        }
+        if let [first, .., last] = &parts.keys[..]
+            && count(last) < count(first)
+        {
+            let whole = last.iter().map(|(_, to)| (to.saturating_sub(count(first)), *to));
+            let told = tr!(
+                "the last {name} is as long as the first, and ends with the last key: keys before it are counted twice",
+                name
+            );
+            all.push((changed(parts.keys.len() - 1, whole.collect()), told));
         }
         for (at, spans) in parts.keys.iter().enumerate().skip(1) {
             let [(first, end)] = spans[..] else { continue };

@@ -83,6 +83,16 @@ impl Grammar<'_> {
             ),
         );
         add(
+            &|b, q, k| own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n),
+            tr!("the end of the loop over keys is rounded down to whole tiles"),
+        );
+        add(
+            &|b, q, k| own.at(b, q, k) || signed(k) < n && signed(q) >= m,
+            tr!(
+                "the loop over keys stops before the first tile for all but the first tile of queries"
+            ),
+        );
+        add(
             &|b, q, k| own.at(b, q, k) || signed(q) < start(k, first) / m * m + m,
             tr!("the loop over queries starts one tile late"),
         );

@@ -21,7 +21,8 @@ impl Grammar<'_> {
         if window.is_none() && hides(Name::ChunkMask).is_none() {
             for size in (1..own.keys).filter(|size| *size <= MANY || size.is_power_of_two()) {
                 let told = tr!("a window of {size} is applied, and none is meant", size);
-                let is_it = |b, q, k| own.at(b, q, k) || signed(q) + first - signed(k) >= signed(size);
+                let is_it =
+                    |b, q, k| own.at(b, q, k) || signed(q) + first - signed(k) >= signed(size);
                 add(own.of(is_it), told, cost::PLAIN);
             }
         }

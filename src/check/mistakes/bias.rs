@@ -34,18 +34,23 @@ fn of_relative(own: &Relative) -> Vec<Knob> {
         return Vec::new();
     }
     let usual: &[f64] = &[8.0, 16.0, 20.0, 32.0, 64.0, 128.0, 256.0];
-    let knob = |name, value: usize, (least, usual): (i64, &[f64]), set: fn(&mut Relative, usize)| {
-        let value = value as f64;
-        let common = [&[value + 1.0, value - 1.0], usual].concat();
-        Knob::new(own, (name, value), Range::Whole(least, 512), &common, move |own, value| {
-            let Some(value) = whole(value) else { return false };
-            set(own, value);
-            own.exact() > 0 && own.max_distance > own.exact()
-        })
-    };
+    let knob =
+        |name, value: usize, (least, usual): (i64, &[f64]), set: fn(&mut Relative, usize)| {
+            let value = value as f64;
+            let common = [&[value + 1.0, value - 1.0], usual].concat();
+            Knob::new(own, (name, value), Range::Whole(least, 512), &common, move |own, value| {
+                let Some(value) = whole(value) else { return false };
+                set(own, value);
+                own.exact() > 0 && own.max_distance > own.exact()
+            })
+        };
     vec![
-        knob("relative_max_distance", own.max_distance, (2, usual), |own, to| own.max_distance = to),
-        knob("relative_buckets", own.buckets, (4, usual), |own, to| own.buckets = own.buckets.min(to)),
+        knob("relative_max_distance", own.max_distance, (2, usual), |own, to| {
+            own.max_distance = to
+        }),
+        knob("relative_buckets", own.buckets, (4, usual), |own, to| {
+            own.buckets = own.buckets.min(to)
+        }),
         knob(tr!("position of the first query"), own.first, (0, &[]), |own, to| own.first = to),
     ]
 }

@@ -1,0 +1,174 @@
+//! Which other part's keys and values does the loop over parts load, and in which tiles does it not rescale?
+
+use candle_core::{Device, Tensor};
+
+use super::{Grammar, after};
+use crate::candidate::{Edits, cost};
+use base::error::Result;
+use program::{Along, Block, Change, Edit, Kind, Name, Op, Parts, Scaling, Slip};
+
+/// Parts so many places away are tried.
+const NEAR: usize = 3;
+/// Where the maximum grows by less than this, kernels may leave the rescaling out, in natural logarithms.
+const GROWTHS: [f64; 6] = [0.5, 1.0, 2.0, 4.0, 8.0 * std::f64::consts::LN_2, 8.0];
+
+impl Grammar<'_> {
+    /// Parts that load the keys or values of others: of those before them, or those that another stride leads to.
+    pub(super) fn other_loads(&mut self, parts: &Parts, acc: Name) {
+        let keys = self.sizes.keys();
+        let one = |spans: &Vec<(usize, usize)>| <[_; 1]>::try_from(spans.as_slice()).ok();
+        let Some(spans) = parts.keys.iter().map(one).collect::<Option<Vec<_>>>() else { return };
+        let spans: Vec<(usize, usize)> = spans.into_iter().flatten().collect();
+        let Some(size) = spans.first().map(|(from, to)| to - from).filter(|size| *size > 0) else {
+            return;
+        };
+        // The key that is loaded in each one's place; none behind the last.
+        let places = |start: &dyn Fn(usize) -> Option<usize>| -> Vec<Option<usize>> {
+            let mut places: Vec<Option<usize>> = (0..keys).map(Some).collect();
+            for (at, (first, end)) in spans.iter().enumerate() {
+                for key in *first..(*end).min(keys) {
+                    let other = start(at).map(|start| start + key - first);
+                    places[key] = other.filter(|other| *other < keys);
+                }
+            }
+            places
+        };
+        let name = parts.axis.told();
+        let mut all: Vec<(Vec<Option<usize>>, String)> = Vec::new();
+        for by in (1..spans.len()).take(NEAR) {
+            let before = |at: usize| Some(spans[at.checked_sub(by).unwrap_or(at)].0);
+            all.push((places(&before), tr!("those of the {name} {by} before it", name, by)));
+            let later = |at: usize| Some(spans.get(at + by).unwrap_or(&spans[at]).0);
+            all.push((places(&later), tr!("those of the {name} {by} behind it", name, by)));
+        }
+        let strides = [parts.queries.unwrap_or(size), 1, size / 2, size + 1, size * 2];
+        for stride in strides.into_iter().filter(|stride| *stride != size && *stride > 0) {
+            let from = |at: usize| Some(at * stride);
+            let told = tr!(
+                "those from key {stride} · i on in {name} i, not {size} · i",
+                stride,
+                name,
+                size
+            );
+            all.push((places(&from), told));
+        }
+        for (places, told) in all {
+            let edits = |edit: &dyn Fn(Slip) -> Option<Edit>, axis: usize| -> Edits {
+                let taken = places.iter().map(|place| place.unwrap_or(0)).collect();
+                let none: Vec<usize> = (0..keys).filter(|key| places[*key].is_none()).collect();
+                let zero = (!none.is_empty()).then(|| Slip::Along(axis, Along::Zero(none)));
+                [zero, Some(Slip::Along(axis, Along::Take(taken)))]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(edit)
+                    .collect()
+            };
+            let values =
+                self.right.step(acc).and_then(|step| self.right.read_by(step).get(2).copied());
+            let of_values = |slip: Slip| values.map(|_| Edit::new(acc, Change::before(2, slip)));
+            let of_keys = |slip: Slip| Some(Edit::new(Name::ScoresRaw, after(slip, &[])));
+            // Closer to the step is what was made before.
+            let mut values = edits(&of_values, 2);
+            values.reverse();
+            let keys = edits(&of_keys, 3);
+            let both = [keys.clone(), values.clone()].concat();
+            for (edits, at, what) in [
+                (values, acc, tr!("its values are {told}", told)),
+                (keys, Name::ScoresRaw, tr!("its keys are {told}", told)),
+                (both, Name::ScoresRaw, tr!("its keys and values are {told}", told)),
+            ] {
+                self.add_all(Kind::Axes, cost::PLAIN, edits, at, what);
+            }
+        }
+    }
+
+    /// Tiles in which what was summed before is not rescaled: those that the mask blocks a part of, the others, or those in
+    /// which the maximum grows by little.
+    pub(super) fn not_rescaled(&mut self, [of_sum, of_acc]: [Name; 2], size: (usize, usize)) {
+        let mut all: Vec<(Tensor, String)> = Vec::new();
+        all.extend(self.at_the_edge(size).unwrap_or_default());
+        all.extend(self.of_little_growth().unwrap_or_default());
+        for (cells, told) in all {
+            let edit = |at: Name| {
+                let read = self.right.step(at).map(|step| self.read(step))?;
+                let slot = read.iter().position(|read| *read == Name::TileFactor)?;
+                let one = Slip::Block(Block { cells: cells.clone(), fill: 1.0 });
+                Some(Edit::new(at, Change::before(slot, one)))
+            };
+            let own = [of_acc, of_sum].map(|at| (at, edit(at)));
+            let both: Edits = own.iter().filter_map(|(_, edit)| edit.clone()).collect();
+            for (at, edits) in own
+                .map(|(at, edit)| (at, edit.into_iter().collect()))
+                .into_iter()
+                .chain([(of_sum, both)])
+            {
+                let told = tr!("what was summed before is not rescaled {told}", told);
+                self.add_all(Kind::Replaced, cost::PLAIN, edits, at, told);
+            }
+        }
+    }
+
+    /// Where tiles are, as (tile, item, head, query): those that the mask blocks a part of, and those it does not.
+    fn at_the_edge(&self, (m, n): (usize, usize)) -> Result<Vec<(Tensor, String)>> {
+        let Some(own) = self.own_mask().filter(|own| own.blocked.contains(&true)) else {
+            return Ok(Vec::new());
+        };
+        let counts = own.in_tiles((m, n));
+        let tiles = own.keys.div_ceil(n);
+        let mut all = Vec::new();
+        for (is_edge, told) in [
+            (true, tr!("in tiles that the mask blocks a part of")),
+            (false, tr!("in tiles that the mask blocks nothing of")),
+        ] {
+            let mut cells = Vec::with_capacity(tiles * own.items * own.queries);
+            for tile in 0..tiles {
+                for (item, query) in
+                    (0..own.items).flat_map(|item| (0..own.queries).map(move |query| (item, query)))
+                {
+                    let [seen, blocked] = counts(item, query, tile * n);
+                    cells.push(u8::from(seen > 0 && (blocked > 0) == is_edge));
+                }
+            }
+            let cells = Tensor::from_vec(cells, (tiles, own.items, 1, own.queries), &Device::Cpu)?;
+            all.push((cells, told.to_owned()));
+        }
+        Ok(all)
+    }
+
+    /// Where the maximum grows by less than some numbers.
+    fn of_little_growth(&self) -> Result<Vec<(Tensor, String)>> {
+        let Some(step) = self.right.step(Name::TileFactor) else { return Ok(Vec::new()) };
+        let cells = |growth: f64| {
+            let cells = step.value.gt((-growth).exp())?;
+            Ok((
+                cells,
+                tr!(
+                    "where the maximum grows by less than {growth}",
+                    growth = format!("{growth:.4}").trim_end_matches('0').trim_end_matches('.')
+                ),
+            ))
+        };
+        GROWTHS.into_iter().map(cells).collect()
+    }
+
+    /// Scores that are capped behind the mask in the tiles that it blocks a part of: what is blocked there becomes the cap's
+    /// lower end, and is seen.
+    pub(super) fn capped_at_the_edge(&mut self, size: (usize, usize)) {
+        let cap = self.right.step(Name::ScoresCapped).and_then(|step| match step.op {
+            Op::Scaling(Scaling::SoftCap { cap }) => Some(cap),
+            _ => None,
+        });
+        let (Some(cap), Some(own)) = (cap, self.own_mask()) else { return };
+        let counts = own.in_tiles(size);
+        let edge = own.of(|b, q, k| own.at(b, q, k) && counts(b, q, k)[0] > 0);
+        let Ok(cells) = edge.tensor() else { return };
+        let low = Slip::Block(Block { cells, fill: -cap });
+        let told = tr!(
+            "the soft cap is behind the mask in tiles that this blocks a part of: what is blocked there has the score −{cap}",
+            cap
+        );
+        let at = self.right.step(Name::MaskedScores).map(|step| step.name);
+        let Some(at) = at else { return };
+        self.add(Kind::Replaced, cost::PLAIN, at, after(low, &[]), told);
+    }
+}
