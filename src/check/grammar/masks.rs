@@ -7,6 +7,9 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
 
+/// Masks of more cells are not made for each head.
+const MOST_PACKED: usize = 1 << 20;
+
 impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
         if let Some(step) = self.right.step(Name::MaskedScores) {
@@ -16,6 +19,7 @@ impl<'r> Grammar<'r> {
             }
             self.parts();
         }
+        self.packed_rows();
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
             let mut all = grammar.others(own);
@@ -49,6 +53,47 @@ impl<'r> Grammar<'r> {
         let none = Tensor::zeros((1, 1, 1, 1), candle_core::DType::U8, &Device::Cpu);
         let mask = self.right.mask_of_scores().map_or(none, |mask| Ok(mask.value.clone()));
         Cells::read(&mask.ok()?, &shape).ok()?
+    }
+
+    /// Queries of a group that are packed as rows of one tile, whose mask takes another token's place for a row's.
+    pub(super) fn packed_rows(&mut self) {
+        let Some(own) = self.own_mask().filter(|own| own.blocked.contains(&true)) else { return };
+        let (heads, groups) = (self.sizes.heads, self.sizes.kv_heads.max(1));
+        let group = heads / groups;
+        if group < 2 || own.blocked.len().saturating_mul(heads) > MOST_PACKED {
+            return;
+        }
+        // Rows token by token, or head by head.
+        let by_token = |head: usize, query: usize| query * group + head % group;
+        let by_head = |head: usize, query: usize| head % group * own.queries + query;
+        let row = |n: usize| {
+            tr!(
+                "the rows of packed heads have the mask of the token row // {n}, not row // {group}",
+                n,
+                group
+            )
+        };
+        let mut all: Vec<(&dyn Fn(usize, usize) -> usize, String, usize)> = Vec::new();
+        for by in [groups, heads].into_iter().filter(|by| *by != group) {
+            all.push((&by_token, row(by), by));
+        }
+        let told = tr!("the rows of packed heads have the mask of the token of their own number");
+        all.push((&by_token, told.to_owned(), 1));
+        all.push((&by_head, told.to_owned(), 1));
+        for (rows, told, by) in all {
+            let mut cells = Vec::with_capacity(own.blocked.len() * heads);
+            for item in 0..own.items {
+                for (head, query) in
+                    (0..heads).flat_map(|head| (0..own.queries).map(move |query| (head, query)))
+                {
+                    let token = (rows(head, query) / by).min(own.queries - 1);
+                    cells.extend((0..own.keys).map(|key| u8::from(own.at(item, token, key))));
+                }
+            }
+            let shape = (own.items, heads, own.queries, own.keys);
+            let Ok(cells) = Tensor::from_vec(cells, shape, &Device::Cpu) else { return };
+            self.masked_as(cells, told, cost::RARE);
+        }
     }
 
     /// Notes that these cells are blocked, true = blocked, and no others.

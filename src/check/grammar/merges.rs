@@ -51,7 +51,35 @@ impl Grammar<'_> {
                 }
             }
         }
+        if let Some(lse) = self.right.step(Name::SplitLse) {
+            for (op, told, _) in self.moves(lse) {
+                let read = |name| Edit::new(name, Change::Before(0, op.clone(), Vec::new()));
+                let edits = [Name::Lse, Name::SplitWeights].map(read).to_vec();
+                let told = tr!("the merge reads {lse} {told}", lse = lse.name, told);
+                self.add_all(Kind::Axes, cost::PLAIN, edits, Name::Lse, told);
+            }
+        }
         for at in 0..count {
+            for (factor, told) in [
+                (
+                    std::f64::consts::LOG2_E,
+                    tr!(
+                        "the log-sum-exp of split {at} is in base 2, and is merged as one of base e",
+                        at
+                    ),
+                ),
+                (
+                    std::f64::consts::LN_2,
+                    tr!(
+                        "the log-sum-exp of split {at} is in base e, and is merged as one of base 2",
+                        at
+                    ),
+                ),
+            ] {
+                let factors = (0..count).map(|own| if own == at { factor } else { 1.0 });
+                let scaled = Slip::Along(0, Along::Each(factors.collect()));
+                self.add(Kind::Inserted, cost::COMMON, Name::SplitLse, after(scaled, &[]), told);
+            }
             let zero = |name| {
                 let zero = Slip::Along(0, Along::Zero(vec![at])).into();
                 Edit::new(name, Change::Before(0, zero, Vec::new()))
@@ -106,6 +134,13 @@ impl Grammar<'_> {
             Slip::Weigh(Weigh::Over(vec![own.axes.rank()])).into(),
             vec![Name::SplitMax],
         );
+        // log ℓ − m is the log-sum-exp without twice the maximum.
+        let twice = Slip::Add { factor: -2.0, addend: 0.0 };
+        let twice = Change::Before(0, twice.into(), vec![Name::SplitMax]);
+        let edits = vec![weighed.clone(), Edit::new(Name::SplitWeights, twice)];
+        let told =
+            tr!("the sums of the splits are rescaled by the inverse: exp(M − m) for exp(m − M)");
+        self.add_all(Kind::Replaced, cost::COMMON, edits, Name::SplitWeights, told);
         let told = tr!("the splits are weighed by their maxima alone: exp(m), without their sums");
         self.add(Kind::Replaced, cost::COMMON, Name::SplitWeights, largest, told);
         self.by_count(count);

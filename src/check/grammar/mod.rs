@@ -52,7 +52,10 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
             Role::Computed if step.op == Op::Given => {}
             Role::Computed => grammar.computed(step),
             Role::Setting => grammar.setting(step),
-            Role::Random => grammar.inserted_setting(step),
+            Role::Random => {
+                grammar.inserted_setting(step);
+                grammar.in_tiles(step);
+            }
             Role::Input | Role::Parameter | Role::Cache => {}
         }
     }

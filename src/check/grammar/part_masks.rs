@@ -5,7 +5,7 @@ use candle_core::DType;
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Name, Parts, Slip};
+use program::{Block, Change, Edit, Kind, Name, Parts, Slip, signed};
 
 impl Grammar<'_> {
     /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
@@ -65,6 +65,23 @@ impl Grammar<'_> {
                 at
             );
             all.push((own.of(causal), told, cost::COMMON));
+            let is_later = |q: usize, k: usize| (first..end).contains(&k) && q + first < k;
+            let top_left = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_later(q, k);
+            let told = tr!(
+                "{name} {at} has a causal mask of its own: its first key is that of the first query",
+                name,
+                at
+            );
+            all.push((own.of(top_left), told, cost::COMMON));
+        }
+        if let Some((last, Some(window))) = self.causal() {
+            let is_out = |q: usize, k: usize| signed(k - starts[k]) + window <= signed(q) + last;
+            let outside = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_out(q, k);
+            let told = tr!(
+                "the window counts keys from the start of the {name}: a local index, not a global one",
+                name
+            );
+            all.push((own.of(outside), told, cost::COMMON));
         }
         let count = parts.keys.len();
         let at = |k: usize| {

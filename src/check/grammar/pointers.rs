@@ -77,9 +77,17 @@ impl Grammar<'_> {
                 let places = Along::Take((0..size).map(|at| at % block).collect());
                 Edit::new(step.name, after(Slip::Along(axis, places), &[]))
             };
-            let edits = vec![take(shape.len() - 2, queries), take(shape.len() - 1, keys)];
-            let told = tr!("each tile of {block} queries and {block} keys reads the first", block);
-            self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
+            let (of_queries, of_keys) =
+                (take(shape.len() - 2, queries), take(shape.len() - 1, keys));
+            for (edits, told) in [
+                (
+                    vec![of_queries, of_keys.clone()],
+                    tr!("each tile of {block} queries and {block} keys reads the first", block),
+                ),
+                (vec![of_keys], tr!("each tile of {block} keys reads the first", block)),
+            ] {
+                self.add_all(Kind::Axes, cost::RARE, edits, step.name, told);
+            }
         }
     }
 }

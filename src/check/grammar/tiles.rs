@@ -83,7 +83,9 @@ impl Grammar<'_> {
             ),
         );
         add(
-            &|b, q, k| own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n),
+            &|b, q, k| {
+                own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n)
+            },
             tr!("the end of the loop over keys is rounded down to whole tiles"),
         );
         add(
