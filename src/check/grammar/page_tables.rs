@@ -48,9 +48,13 @@ impl Table {
 
     /// The slots of all keys, where each page of each sequence begins at this slot.
     pub fn read(&self, first: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
-        let of = |at: usize, key: usize| Some(first(at, key / self.page)? + key % self.page);
+        self.of_keys(|at, key| Some(first(at, key / self.page)? + key % self.page))
+    }
+
+    /// The slots of all keys, by the number of the sequence and the key's place in it.
+    fn of_keys(&self, slot: impl Fn(usize, usize) -> Option<usize>) -> Vec<usize> {
         let keys = |(at, length): (usize, &usize)| {
-            (0..*length).map(|key| of(at, key).unwrap_or(usize::MAX)).collect::<Vec<_>>()
+            (0..*length).map(|key| slot(at, key).unwrap_or(usize::MAX)).collect::<Vec<_>>()
         };
         self.lengths.iter().enumerate().flat_map(keys).collect()
     }
@@ -95,11 +99,8 @@ impl Table {
         let next = |at: usize, key: usize| {
             Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
         };
-        let keys = self.lengths.iter().enumerate();
-        let keys = keys.flat_map(|(at, length)| (0..*length).map(move |key| next(at, key)));
-        let next: Option<Vec<usize>> = keys.collect();
         let told = tr!("every key is read one slot further in its sequence");
-        add(next.unwrap_or_default(), told.to_owned());
+        add(self.of_keys(next), told.to_owned());
         let in_a_row = tr!("the table is not used: each sequence's pages are read in a row");
         let from_first = self.read(|at, page| Some(self.first(at, 0)? + page * self.page));
         add(from_first, tr!("{in_a_row}, from its first one on", in_a_row));
@@ -138,6 +139,65 @@ impl Table {
             let told =
                 tr!("the pages of a tile of {tile} are taken to lie one behind the other", tile);
             add(self.read(read), told);
+        }
+    }
+
+    /// Pages under other numbers, or of another size than they have.
+    pub fn misnumbered(&self, add: &mut dyn FnMut(Vec<usize>, String), all: usize) {
+        let page = self.page.max(1);
+        let further = |by: usize| self.read(|at, own| Some(self.first(at, own)? + by));
+        add(
+            further(page),
+            tr!("every page is read under a number that is one too large").to_owned(),
+        );
+        let before = all.saturating_sub(page);
+        add(
+            further(before),
+            tr!("every page is read under a number that is one too small").to_owned(),
+        );
+        let sizes = [page * 2, page * 4, page * 8, page / 2, page / 4];
+        for size in sizes.into_iter().filter(|size| *size > 0 && *size != page) {
+            // The entry of a page of another size, whose number counts pages of that size, or of the right one.
+            for of in [size, page] {
+                let slot = |at: usize, key: usize| {
+                    Some(self.first(at, key / size)? / page * of + key % size)
+                };
+                let told = tr!("pages are taken to have {size} slots, and have {page}", size, page);
+                add(self.of_keys(slot), told);
+            }
+        }
+    }
+
+    /// Where the loop begins with the first page of a window of so many keys, and reads the table from its first entry.
+    pub fn from_window(&self, add: &mut dyn FnMut(Vec<usize>, String), window: usize) {
+        let skipped = |at: usize| {
+            let length = self.lengths.get(at).copied().unwrap_or_default();
+            length.saturating_sub(window) / self.page.max(1)
+        };
+        let read = |at: usize, page: usize| {
+            let skipped = skipped(at);
+            self.first(at, if page < skipped { page } else { page - skipped })
+        };
+        let told = tr!(
+            "the pages of the window are read from the table's first entry on, not from the window's"
+        );
+        add(self.read(read), told.to_owned());
+    }
+
+    /// Where each sequence begins in the list of slots as it did before the `new` keys of each were added.
+    pub fn stale(&self, slots: &[usize], add: &mut dyn FnMut(Vec<usize>, String), new: &[usize]) {
+        let ones = vec![1; self.lengths.len()];
+        let starts: Vec<usize> = spans(&self.lengths).into_iter().map(|(start, _)| start).collect();
+        for new in [new, &ones] {
+            let early: Vec<usize> = spans(new).into_iter().map(|(start, _)| start).collect();
+            let slot = |at: usize, key: usize| {
+                let early = early.get(at).copied().unwrap_or_default();
+                slots.get((starts.get(at)? + key).checked_sub(early)?).copied()
+            };
+            let told = tr!(
+                "each sequence begins where it did before the new keys were added: indptr is stale"
+            );
+            add(self.of_keys(slot), told.to_owned());
         }
     }
 

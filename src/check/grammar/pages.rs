@@ -71,6 +71,8 @@ impl Grammar<'_> {
         let Ok(right) = places(&slots.value) else { return };
         let all = pages.axes.shape().get(2).copied().unwrap_or_default();
         let table = Table::of(&right, lengths(self.documents(), right.len()), all);
+        let new = self.documents().and_then(|own| own.queries.first().cloned()).unwrap_or_default();
+        let window = self.causal().and_then(|(_, window)| usize::try_from(window?).ok());
         let mut known = HashSet::from([right.clone()]);
         let mut add = |read: Vec<usize>, told: String| {
             // Beyond the last slot a cache is read from its beginning.
@@ -82,6 +84,9 @@ impl Grammar<'_> {
             }
         };
         table.shifted(&mut add, all);
+        table.misnumbered(&mut add, all);
+        table.stale(&right, &mut add, &new);
+        window.into_iter().for_each(|window| table.from_window(&mut add, window));
         table.of_others(&mut add);
         table.exchanged(&mut add);
         table.with_other_rows(&mut add);
