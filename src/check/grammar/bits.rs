@@ -67,10 +67,10 @@ impl Grammar<'_> {
         let Op::Scaling(Scaling::Dequantize(own)) = &step.op else { return };
         let read = self.read(step);
         let [codes, scale, zero @ ..] = &read[..] else { return };
-        let mut add = |kind, change: Change, told: String| {
-            self.add(kind, cost::COMMON, step.name, change, told);
-        };
         if let [zero] = zero {
+            let mut add = |kind, change: Change, told: String| {
+                self.add(kind, cost::COMMON, step.name, change, told);
+            };
             let told = tr!("{zero} is not subtracted", zero);
             add(Kind::Omitted, Change::Read(vec![*codes, *scale]), told);
             let less = Slip::Add { factor: -1.0, addend: 0.0 };
@@ -78,7 +78,9 @@ impl Grammar<'_> {
             add(Kind::Omitted, Change::Become(less.into(), vec![*codes, *zero]), told);
             let told = tr!("{scale} is applied twice", scale);
             add(Kind::Repeated, after(*own, &[*scale]), told);
+            self.constant_zero(step.name, *zero);
         }
+        self.scales_of_query_heads(step.name, *scale);
         self.scales_of_others(step.name, *scale);
         self.scales_of_groups(step.name, *scale);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
@@ -95,6 +97,40 @@ impl Grammar<'_> {
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
         }
+    }
+
+    /// A zero point that stands for all, in place of those that are read: the middle of the numbers that there are.
+    fn constant_zero(&mut self, at: Name, zero: Name) {
+        for number in [1.0, 7.0, 8.0, 127.0, 128.0] {
+            let none = Change::before(2, Scaling::By { factor: 0.0 });
+            let all = Change::before(2, Slip::Add { factor: 0.0, addend: number });
+            let edits = [none, all].map(|change| Edit::new(at, change)).to_vec();
+            let told = tr!("{number} is subtracted throughout: {zero} is not read", number, zero);
+            self.add_all(Kind::Replaced, cost::COMMON, edits, at, told);
+        }
+    }
+
+    /// Scales of key heads that each query head takes by another rule than its keys or values.
+    fn scales_of_query_heads(&mut self, at: Name, scale: Name) {
+        let (heads, groups) = (self.sizes.heads, self.sizes.kv_heads.max(1));
+        let Some(step) = self.right.step(scale).filter(|_| groups > 1 && heads > groups) else {
+            return;
+        };
+        let is_of_heads = step.axes.iter().all(|(axis, size)| size == 1 || axis == Axis::Head);
+        let Ok(numbers) = cells(&step.value) else { return };
+        // What is made of the keys, or the values, has their scales as factors.
+        let made = if at == Name::KDequantized { Name::ScoresRaw } else { Name::HeadOutputs };
+        if !is_of_heads || numbers.len() != groups || self.right.step(made).is_none() {
+            return;
+        }
+        let factor = |head: usize| numbers[head % groups] / numbers[head / (heads / groups)];
+        let factors = (0..heads).map(factor).collect();
+        let change = after(Slip::Along(1, Along::Each(factors)), &[]);
+        let told = tr!(
+            "each query head has the number of {scale} at its own number modulo the key heads, not its key head's",
+            scale
+        );
+        self.add(Kind::Axes, cost::COMMON, made, change, told);
     }
 
     /// One scale that serves all, and groups of features that are taken to be longer or shorter.
