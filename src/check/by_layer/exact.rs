@@ -11,6 +11,7 @@ use super::super::diagnose::Case;
 use super::super::report::Report;
 use super::super::step_report::StepReport;
 use super::super::tolerance::Tolerances;
+use super::experts::Experts;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
@@ -317,6 +318,29 @@ impl<'a> Exact<'a> {
             }
         });
         taken.collect()
+    }
+
+    /// In what a mixture of experts differs from the reference's; nothing where it is read as none, or as the same.
+    pub fn of_experts(&self, at: usize, found: Measure) -> Result<Vec<String>> {
+        let Some((node, [input])) =
+            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
+        else {
+            return Ok(Vec::new());
+        };
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let (Some([x, own]), Some([meant, made])) =
+            (self.sides.picked(*input, &rows)?, self.sides.picked(at, &rows)?)
+        else {
+            return Ok(Vec::new());
+        };
+        let parameters = self.sides.left.mixture(&node.path)?;
+        let Some(reference) = Experts::new(&x, &parameters)? else { return Ok(Vec::new()) };
+        let Some(meant) = reference.read(&meant, None, tolerance_of(&meant)?)? else {
+            return Ok(Vec::new());
+        };
+        let Some(port) = Experts::new(&own, &parameters)? else { return Ok(Vec::new()) };
+        let made = port.read(&made, Some(&meant), found.tolerance)?;
+        Ok(made.map(|made| made.differences(&meant)).unwrap_or_default())
     }
 
     /// The diagnosis of a part of the port.

@@ -108,6 +108,12 @@ fn explained(
         facts.push(tr!("it reads {other}, not {meant}", other, meant));
     }
     if facts.is_empty() && report.is_none() {
+        facts = differing(&sides.left.mixture(&node.path)?, &sides.right.mixture(&partner)?)?;
+        if facts.is_empty() {
+            facts = exact.of_experts(at, found)?;
+        }
+    }
+    if facts.is_empty() && report.is_none() {
         return Ok(None);
     }
     let part = node.part.told();

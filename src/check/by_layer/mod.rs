@@ -4,6 +4,7 @@ mod align;
 mod attention;
 mod clues;
 mod exact;
+mod experts;
 mod first;
 mod found;
 mod join;

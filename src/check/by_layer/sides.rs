@@ -47,11 +47,31 @@ impl Side {
         Some(Source { file, at: node.at, width: node.width() })
     }
 
-    /// The parameters of a part.
+    /// The parameters of a part, without those of several experts together.
     pub fn parameters(&self, path: &str) -> Result<Parameters> {
+        self.below(path, |_, rank| rank < 3)
+    }
+
+    /// The parameters of a mixture of experts.
+    pub fn mixture(&self, path: &str) -> Result<Parameters> {
+        self.below(path, |name, rank| rank < 3 || name.starts_with("experts."))
+    }
+
+    /// What is held below a path, and no part gave, of what is asked for by its name and its number of axes.
+    fn below(&self, path: &str, is_asked: impl Fn(&str, usize) -> bool) -> Result<Parameters> {
         let mut all = Parameters::new();
-        for pass in &self.ranks.passes {
-            all.extend(parameters(pass, path)?);
+        for file in &self.ranks.passes {
+            for (at, info) in file.infos().iter().enumerate() {
+                let own =
+                    info.name.strip_prefix(path).and_then(|rest| rest.strip_prefix(['.', '/']));
+                let is_it = |own: &&str| {
+                    !["in", "out", "input", "output"].contains(own)
+                        && is_asked(own, info.shape.len())
+                };
+                if let Some(own) = own.filter(is_it).filter(|_| info.formula.is_none()) {
+                    all.push((own.to_owned(), file.tensor_at(at)?));
+                }
+            }
         }
         Ok(all)
     }
@@ -89,21 +109,6 @@ impl Side {
         let same = self.ranks.records.iter().filter(|(stem, _)| is_same(stem));
         same.map(|(_, path)| path).collect()
     }
-}
-
-/// What a file holds below a path, and no part gave.
-fn parameters(file: &Bundle, path: &str) -> Result<Parameters> {
-    let mut all = Parameters::new();
-    for (at, info) in file.infos().iter().enumerate() {
-        let own = info.name.strip_prefix(path).and_then(|rest| rest.strip_prefix(['.', '/']));
-        let is_parameter = info.formula.is_none() && info.shape.len() < 3;
-        if let Some(own) =
-            own.filter(|own| is_parameter && !["in", "out", "input", "output"].contains(own))
-        {
-            all.push((own.to_owned(), file.tensor_at(at)?));
-        }
-    }
-    Ok(all)
 }
 
 /// What recordings call the logits that a model gives in the end.

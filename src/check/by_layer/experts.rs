@@ -1,0 +1,417 @@
+//! What does a mixture of experts compute? It is read by what it gives in the reference, and then by what the port gives for
+//! its own input.
+
+use candle_core::{D, DType, Tensor};
+
+use super::super::cells::cells;
+use super::measure::apart;
+use super::part::Parameters;
+use base::error::Result;
+use program::{Map, Op, Slip};
+
+/// Mixtures of more numbers are not computed again.
+const MOST_NUMBERS: usize = 1 << 28;
+/// No more experts than these are tried for each token.
+const MOST_CHOSEN: usize = 8;
+/// Where the numbers of gpt-oss's experts are cut off, and by what σ's argument is multiplied there ("gpt-oss", `OpenAI`,
+/// 2025).
+const LIMIT: f64 = 7.0;
+
+/// How a mixture weighs its experts, and what each of them computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mixture {
+    score: Score,
+    /// Whether the weights of the chosen experts are made up to 1.
+    is_normed: bool,
+    /// How many experts are chosen for a token.
+    count: usize,
+    /// Whether the correction bias has a part in the choice.
+    is_corrected: bool,
+    map: Map,
+    /// Whether the two halves of the first projection change places.
+    is_exchanged: bool,
+    /// Whether these stand in turns, number by number.
+    in_turns: bool,
+    /// Whether 1 is added to what is gated.
+    is_raised: bool,
+    shared: Shared,
+    /// What the routed experts are multiplied by.
+    scale: f64,
+}
+
+/// What the scores of experts are made by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Score {
+    Softmax,
+    Sigmoid,
+    /// All that are chosen weigh the same.
+    Equal,
+}
+
+/// What becomes of the expert that all tokens have.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Shared {
+    None,
+    Plain,
+    Gated,
+}
+
+impl Score {
+    const ALL: [Self; 3] = [Self::Softmax, Self::Sigmoid, Self::Equal];
+
+    fn told(self) -> &'static str {
+        match self {
+            Self::Softmax => "softmax",
+            Self::Sigmoid => "sigmoid",
+            Self::Equal => tr!("the same for all"),
+        }
+    }
+}
+
+/// Rows of what goes into a mixture, and its parameters.
+pub struct Experts<'p> {
+    x: Tensor,
+    parameters: &'p Parameters,
+    logits: Vec<Vec<f64>>,
+    correction: Option<Vec<f64>>,
+    /// (out, in) of the first projections and of the second, expert by expert, with their biases.
+    first: Vec<(Tensor, Option<Tensor>)>,
+    second: Vec<(Tensor, Option<Tensor>)>,
+}
+
+impl<'p> Experts<'p> {
+    /// Nothing where these parameters are of no mixture. `x` is (1, rows, features).
+    pub fn new(x: &Tensor, parameters: &'p Parameters) -> Result<Option<Self>> {
+        let x = x.squeeze(0)?.to_dtype(DType::F32)?;
+        let features = x.dim(1)?;
+        let called = |names: &[&str]| of(parameters, names);
+        let (Some(router), Some(first), Some(second)) = (
+            called(&["gate.weight", "router.weight", "router.layer.weight", "gate.wg.weight"]),
+            called(&["experts.gate_up_proj"]),
+            called(&["experts.down_proj"]),
+        ) else {
+            return Ok(None);
+        };
+        let count = router.dim(0)?;
+        if first.elem_count() > MOST_NUMBERS || first.rank() != 3 || first.dim(0)? != count {
+            return Ok(None);
+        }
+        let numbers = |own: &Tensor| own.to_dtype(DType::F32);
+        let each = |whole: &Tensor, bias: Option<&Tensor>, from: usize| -> Result<Vec<_>> {
+            let whole =
+                if whole.dim(2)? == from { whole.clone() } else { whole.transpose(1, 2)? };
+            let one = |at: usize| {
+                let bias = bias.map(|bias| numbers(&bias.get(at)?)).transpose()?;
+                Ok((numbers(&whole.get(at)?)?.contiguous()?, bias))
+            };
+            (0..count).map(one).collect()
+        };
+        let first = each(first, called(&["experts.gate_up_proj_bias"]), features)?;
+        let Some(hidden) = first.first().map(|(own, _)| own.dims()[0] / 2) else { return Ok(None) };
+        let second = each(second, called(&["experts.down_proj_bias"]), hidden)?;
+        let mut logits = x.matmul(&numbers(router)?.t()?)?;
+        if let Some(bias) = called(&["gate.bias", "router.bias"]) {
+            logits = logits.broadcast_add(&numbers(bias)?)?;
+        }
+        let logits = logits.to_dtype(DType::F64)?.to_vec2()?;
+        let correction =
+            called(&["gate.e_score_correction_bias", "router.e_score_correction_bias"]);
+        let correction = correction.map(cells).transpose()?;
+        Ok(Some(Self { x, parameters, logits, correction, first, second }))
+    }
+
+    /// The mixture that gives this, the first of all; or that which is nearest to the one that is meant, where one is.
+    pub fn read(
+        &self,
+        output: &Tensor,
+        meant: Option<&Mixture>,
+        tolerance: f64,
+    ) -> Result<Option<Mixture>> {
+        let (mut best, mut units) = (None::<(usize, Mixture)>, Vec::new());
+        for own in self.all(meant) {
+            let far = meant.map_or(0, |meant| own.differences(meant).len());
+            if best.as_ref().is_some_and(|(least, _)| far >= *least) {
+                continue;
+            }
+            if let Some(scale) = self.fitted(&own, output, tolerance, &mut units)? {
+                best = Some((far, Mixture { scale, ..own }));
+                if meant.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(best.map(|(_, own)| own))
+    }
+
+    /// All mixtures that are tried; of those beside a meant one, such as differ in two ways at most.
+    fn all(&self, meant: Option<&Mixture>) -> Vec<Mixture> {
+        let shared = match (self.shared(Map::Silu), self.gate()) {
+            (Ok(Some(_)), Ok(Some(_))) => vec![Shared::Gated, Shared::Plain, Shared::None],
+            (Ok(Some(_)), _) => vec![Shared::Plain, Shared::None],
+            _ => vec![Shared::None],
+        };
+        let both = [false, true];
+        let corrected: &[bool] = if self.correction.is_some() { &[true, false] } else { &[false] };
+        let maps = [
+            Map::Silu,
+            Map::Gelu,
+            Map::GeluTanh,
+            Map::QuickGelu,
+            Map::Relu,
+            Map::ReluSquared,
+            Map::Sigmoid,
+        ];
+        let mut all = Vec::new();
+        for (map, is_exchanged, in_turns, is_raised) in maps.into_iter().flat_map(|map| {
+            both.into_iter().flat_map(move |one| {
+                both.into_iter().flat_map(move |two| both.map(|three| (map, one, two, three)))
+            })
+        }) {
+            for (score, is_normed) in
+                Score::ALL.into_iter().flat_map(|score| [true, false].map(|own| (score, own)))
+            {
+                for count in 1..=self.first.len().min(MOST_CHOSEN) {
+                    for is_corrected in corrected.iter().copied() {
+                        for shared in shared.iter().copied() {
+                            let own = Mixture {
+                                score,
+                                is_normed,
+                                count,
+                                is_corrected,
+                                map,
+                                is_exchanged,
+                                in_turns,
+                                is_raised,
+                                shared,
+                                scale: 1.0,
+                            };
+                            if meant.is_none_or(|meant| {
+                                Mixture { scale: meant.scale, ..own }.differences(meant).len() < 3
+                            }) {
+                                all.push(own);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// What the routed experts are multiplied by, where a mixture gives this.
+    fn fitted(
+        &self,
+        own: &Mixture,
+        output: &Tensor,
+        tolerance: f64,
+        units: &mut Vec<(Mixture, Vec<Vec<f64>>, Option<Vec<f64>>)>,
+    ) -> Result<Option<f64>> {
+        let is_unit = |(known, ..): &(Mixture, Vec<Vec<f64>>, Option<Vec<f64>>)| {
+            (known.map, known.is_exchanged, known.in_turns, known.is_raised)
+                == (own.map, own.is_exchanged, own.in_turns, own.is_raised)
+        };
+        if !units.iter().any(is_unit) {
+            let each = (0..self.first.len()).map(|at| cells(&self.expert(at, own)?));
+            units.push((
+                *own,
+                each.collect::<Result<_>>()?,
+                self.shared(own.map)?.as_ref().map(cells).transpose()?,
+            ));
+        }
+        let Some((_, experts, shared)) = units.iter().find(|unit| is_unit(unit)) else {
+            return Ok(None);
+        };
+        let width = output.dim(D::Minus1)?;
+        let mut routed = vec![0.0; self.logits.len() * width];
+        for (row, logits) in self.logits.iter().enumerate() {
+            for (expert, weight) in self.weights(own, logits) {
+                let from = experts[expert].iter().skip(row * width);
+                routed
+                    .iter_mut()
+                    .skip(row * width)
+                    .take(width)
+                    .zip(from)
+                    .for_each(|(sum, own)| *sum += weight * own);
+            }
+        }
+        let gate = if own.shared == Shared::Gated { self.gate()? } else { None };
+        let beside = |at: usize| match (own.shared, shared) {
+            (Shared::None, _) | (_, None) => 0.0,
+            (_, Some(shared)) => shared[at] * gate.as_ref().map_or(1.0, |gate| gate[at / width]),
+        };
+        let rest: Vec<f64> =
+            cells(output)?.iter().enumerate().map(|(at, own)| own - beside(at)).collect();
+        let dot = |left: &[f64], right: &[f64]| -> f64 {
+            left.iter().zip(right).map(|(l, r)| l * r).sum()
+        };
+        let scale = dot(&rest, &routed) / dot(&routed, &routed);
+        // Factors are numbers of few digits.
+        let scale = (scale * 1e3).round() / 1e3;
+        let given = routed.iter().enumerate().map(|(at, own)| (scale * own + beside(at)) as f32);
+        let given = Tensor::from_vec(given.collect::<Vec<_>>(), output.shape(), output.device())?;
+        Ok((apart(output, &given)? <= tolerance).then_some(scale))
+    }
+
+    /// The experts that are chosen for a token, and their weights.
+    fn weights(&self, own: &Mixture, logits: &[f64]) -> Vec<(usize, f64)> {
+        let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let total: f64 = logits.iter().map(|own| (own - largest).exp()).sum();
+        let score = |logit: f64| match own.score {
+            Score::Softmax => (logit - largest).exp() / total,
+            Score::Sigmoid | Score::Equal => 1.0 / (1.0 + (-logit).exp()),
+        };
+        let corrected = |at: usize| match &self.correction {
+            Some(bias) if own.is_corrected => bias[at],
+            _ => 0.0,
+        };
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|left, right| {
+            let by = |at: usize| score(logits[at]) + corrected(at);
+            by(*right).total_cmp(&by(*left))
+        });
+        order.truncate(own.count);
+        let weight = |at: usize| if own.score == Score::Equal { 1.0 } else { score(logits[at]) };
+        let sum: f64 = if own.is_normed { order.iter().map(|at| weight(*at)).sum() } else { 1.0 };
+        order.into_iter().map(|at| (at, weight(at) / sum)).collect()
+    }
+
+    /// What an expert gives for all rows.
+    fn expert(&self, at: usize, own: &Mixture) -> Result<Tensor> {
+        let project = |x: &Tensor, (weight, bias): &(Tensor, Option<Tensor>)| -> Result<Tensor> {
+            let made = x.matmul(&weight.t()?)?;
+            Ok(match bias {
+                Some(bias) => made.broadcast_add(bias)?,
+                None => made,
+            })
+        };
+        let both = project(&self.x, &self.first[at])?;
+        let half = both.dim(1)? / 2;
+        let [gate, up] = [0, 1].map(|place: usize| -> Result<Tensor> {
+            Ok(if own.in_turns {
+                both.reshape(((), half, 2))?.narrow(2, place, 1)?.squeeze(2)?
+            } else {
+                both.narrow(1, place * half, half)?
+            })
+        });
+        let (gate, up) = if own.is_exchanged { (up?, gate?) } else { (gate?, up?) };
+        // Where 1 is added, numbers are cut off before.
+        let (gate, up) = if own.is_raised {
+            (gate.minimum(LIMIT)?, (up.maximum(-LIMIT)?.minimum(LIMIT)? + 1.0)?)
+        } else {
+            (gate, up)
+        };
+        project(&mapped(own.map, &gate)?.mul(&up)?, &self.second[at])
+    }
+
+    /// What the expert gives that all tokens have.
+    fn shared(&self, map: Map) -> Result<Option<Tensor>> {
+        let named = |name: &str| {
+            let [one, many] =
+                ["shared_expert", "shared_experts"].map(|own| format!("{own}.{name}.weight"));
+            of(self.parameters, &[&one, &many])
+        };
+        let (Some(gate), Some(up), Some(down)) =
+            (named("gate_proj"), named("up_proj"), named("down_proj"))
+        else {
+            return Ok(None);
+        };
+        let project = |x: &Tensor, weight: &Tensor| -> Result<Tensor> {
+            Ok(x.matmul(&weight.to_dtype(DType::F32)?.t()?)?)
+        };
+        let hidden = mapped(map, &project(&self.x, gate)?)?.mul(&project(&self.x, up)?)?;
+        project(&hidden, down).map(Some)
+    }
+
+    /// What that expert is multiplied by, for each token.
+    fn gate(&self) -> Result<Option<Vec<f64>>> {
+        let Some(weight) = of(self.parameters, &["shared_expert_gate.weight"]) else {
+            return Ok(None);
+        };
+        let gate = self.x.matmul(&weight.to_dtype(DType::F32)?.t()?)?;
+        cells(&mapped(Map::Sigmoid, &gate)?).map(Some)
+    }
+}
+
+impl Mixture {
+    /// In what a mixture differs from the one that was meant, in words.
+    pub fn differences(&self, meant: &Self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut add = |differs: bool, told: &dyn Fn() -> String| {
+            if differs {
+                all.push(told());
+            }
+        };
+        add(self.score != meant.score, &|| {
+            tr!(
+                "the scores of experts are by {own}, not {meant}",
+                own = self.score.told(),
+                meant = meant.score.told()
+            )
+        });
+        add(self.is_normed != meant.is_normed, &|| {
+            if meant.is_normed {
+                tr!("the weights of the experts that are chosen are not made up to 1").to_owned()
+            } else {
+                tr!("the weights of the experts that are chosen are made up to 1").to_owned()
+            }
+        });
+        add(self.count != meant.count, &|| {
+            tr!(
+                "{count} experts are chosen for each token, not {meant}",
+                count = self.count,
+                meant = meant.count
+            )
+        });
+        add(self.is_corrected != meant.is_corrected, &|| {
+            tr!("the correction bias has no part in the choice of experts").to_owned()
+        });
+        add(self.map != meant.map, &|| {
+            tr!(
+                "the experts' activation is {own}, not {meant}",
+                own = self.map.name(),
+                meant = meant.map.name()
+            )
+        });
+        add(self.is_exchanged != meant.is_exchanged, &|| {
+            tr!("the experts' gate and up projection change places").to_owned()
+        });
+        add(self.in_turns != meant.in_turns, &|| {
+            if meant.in_turns {
+                tr!("the experts' gate and up projection are taken as halves, and stand in turns")
+                    .to_owned()
+            } else {
+                tr!("the experts' gate and up projection are taken in turns, and are halves")
+                    .to_owned()
+            }
+        });
+        add(self.is_raised != meant.is_raised, &|| {
+            if meant.is_raised {
+                tr!("the experts' up projection is gated without adding 1").to_owned()
+            } else {
+                tr!("1 is added to the experts' up projection").to_owned()
+            }
+        });
+        add(self.shared != meant.shared, &|| match (self.shared, meant.shared) {
+            (Shared::None, _) => tr!("the shared expert is left out").to_owned(),
+            (_, Shared::Gated) => tr!("the shared expert is not multiplied by its gate").to_owned(),
+            _ => tr!("the shared expert is multiplied by its gate").to_owned(),
+        });
+        add((self.scale - meant.scale).abs() > 1e-3, &|| {
+            tr!(
+                "what the experts give is multiplied by {own}, not {meant}",
+                own = self.scale,
+                meant = meant.scale
+            )
+        });
+        all
+    }
+}
+
+/// The parameter of one of these names.
+fn of<'p>(parameters: &'p Parameters, names: &[&str]) -> Option<&'p Tensor> {
+    parameters.iter().find(|(own, _)| names.contains(&own.as_str())).map(|(_, own)| own)
+}
+
+fn mapped(map: Map, x: &Tensor) -> Result<Tensor> {
+    Op::from(Slip::Map(map)).eval(&[x])
+}
