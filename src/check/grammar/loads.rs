@@ -82,6 +82,37 @@ impl Grammar<'_> {
         }
     }
 
+    /// A last part that is read on to its full length where nothing is masked: what stands behind is of the next head.
+    pub(super) fn into_next_head(&mut self, parts: &Parts, steps: [Name; 3]) {
+        let length = |spans: &Vec<(usize, usize)>| spans.iter().map(|(from, to)| to - from).sum();
+        let lengths: Vec<usize> = parts.keys.iter().map(length).collect();
+        let (Some(first), Some(last)) = (lengths.first(), lengths.last()) else { return };
+        let count = first.saturating_sub(*last);
+        let keys = self.sizes.keys();
+        if count == 0 || count > keys || self.right.step(Name::MaskedScores).is_some() {
+            return;
+        }
+        // Key heads are repeated behind that.
+        let longer = |repeated: Name, (reader, slot): (Name, usize)| {
+            let (at, slot) =
+                if self.right.step(repeated).is_some() { (repeated, 0) } else { (reader, slot) };
+            Edit::new(at, Change::before(slot, Slip::Beyond(count)))
+        };
+        let mut spans = parts.keys.clone();
+        spans.last_mut().into_iter().flatten().for_each(|(_, end)| *end += count);
+        let mut edits: Edits = vec![
+            longer(Name::KRepeated, (Name::ScoresRaw, 1)),
+            longer(Name::VRepeated, (steps[2], 2)),
+        ];
+        edits.extend(steps.iter().filter_map(|at| self.with_keys(*at, &spans)));
+        let told = tr!(
+            "the last {name} is not masked, and reads {count} keys and values of the next head behind its own",
+            name = parts.axis.told(),
+            count
+        );
+        self.add_all(Kind::Axes, cost::PLAIN, edits, steps[0], told);
+    }
+
     /// Tiles in which what was summed before is not rescaled: those that the mask blocks a part of, the others, or those in
     /// which the maximum grows by little.
     pub(super) fn not_rescaled(&mut self, [of_sum, of_acc]: [Name; 2], size: (usize, usize)) {

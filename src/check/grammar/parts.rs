@@ -9,7 +9,7 @@ use program::{
 };
 
 /// The keys of each part.
-type Keys = Vec<Vec<(usize, usize)>>;
+pub type Keys = Vec<Vec<(usize, usize)>>;
 
 impl Grammar<'_> {
     /// What goes wrong in attention over splits or tiles of the keys.
@@ -25,6 +25,7 @@ impl Grammar<'_> {
         self.together(steps, is_tile);
         self.of_one_part(&parts);
         self.other_loads(&parts, steps[2]);
+        self.into_next_head(&parts, steps);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
@@ -154,7 +155,7 @@ impl Grammar<'_> {
     }
 
     /// A step of parts, of these keys.
-    fn with_keys(&self, at: Name, keys: &Keys) -> Option<Edit> {
+    pub(super) fn with_keys(&self, at: Name, keys: &Keys) -> Option<Edit> {
         let Op::Parted(own) = &self.right.step(at)?.op else { return None };
         let mut own = own.clone();
         if let PartStage::Largest(parts) | PartStage::Sum(parts) | PartStage::Weighted(parts) =

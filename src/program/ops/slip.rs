@@ -93,6 +93,9 @@ pub enum Slip {
         /// In which other order the axes of its pages are read, if they are.
         turned: Option<TurnedPages>,
     },
+    /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, the
+    /// first of the next head, and zeros behind the last head.
+    Beyond(usize),
     /// What else becomes of scores.
     Scores(ScoreSlip),
     /// A derivative that is wrong.
@@ -185,6 +188,7 @@ impl Operation for Slip {
                 let [lse] = read(others)?;
                 (x.broadcast_sub(&lse.unsqueeze(D::Minus1)?)? * *factor)?.exp()?
             }
+            Self::Beyond(count) => beyond(x, *count)?,
             Self::Slots { read, turned: None } => taken(x, 2, read)?,
             Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
             Self::Scores(slip) => slip.value(x, others)?,
@@ -218,6 +222,10 @@ impl Operation for Slip {
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
             Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
+            Self::Beyond(count) => {
+                let &[b, h, (axis, tokens), d] = *x else { return Err(Misread) };
+                return Ok(vec![b, h, (axis, tokens + count.min(&tokens)), d]);
+            }
             Self::Slots { read, .. } => return pages::axes(x, read.len()),
             Self::Scores(slip) => slip.fits(x, others),
             Self::Gradient(slip) => slip.fits(x, others),
@@ -279,6 +287,7 @@ impl Operation for Slip {
                 None
             }
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
+            Self::Beyond(_) if at < 3 => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
             }
@@ -311,9 +320,21 @@ impl Operation for Slip {
             | Self::Weigh(_)
             | Self::Anew { .. }
             | Self::Slots { .. }
+            | Self::Beyond(_)
             | Self::Only { .. } => Some(self.clone()),
         }
     }
+}
+
+/// The tokens of each head, and the first ones of the next.
+fn beyond(x: &Tensor, count: usize) -> candle_core::Result<Tensor> {
+    let (batch, heads, tokens, features) = x.dims4()?;
+    let count = count.min(tokens);
+    let all = x.contiguous()?.reshape((batch * heads, tokens, features))?;
+    let none = all.narrow(0, 0, 1)?.narrow(1, 0, count)?.zeros_like()?;
+    let next = all.narrow(0, 1, batch * heads - 1)?.narrow(1, 0, count)?;
+    let next = Tensor::cat(&[&next, &none], 0)?;
+    Tensor::cat(&[&all, &next], 1)?.reshape((batch, heads, tokens + count, features))
 }
 
 /// Whether a vector has a number for every feature of every head.
