@@ -11,7 +11,7 @@ use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
-use super::other_layers::with_settings_of_others;
+use super::other_layers::{behind_rotation, has, with_settings_of_others};
 use super::positions::{in_its_order, with_other_positions};
 use super::sides::Sides;
 use base::error::{Result, shown};
@@ -90,7 +90,8 @@ pub fn checked(
     if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
         facts.extend(other_parameters(&reference, &port)?);
         facts.extend(other_memory(sides, &reference, &port)?);
-        let seen = given(&port, |name| name == Name::X)?;
+        let seen = given(&port, |name| [Name::X, Name::Memory].contains(&name))?;
+        entries.retain(|own| seen.iter().all(|seen| seen.name != own.name));
         entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
     }
     for entry in seen_outside(sides, at, &reference)? {
@@ -171,26 +172,6 @@ fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-fn has(file: &Bundle, name: Name) -> bool {
-    file.infos().iter().any(|info| info.name == name.as_str())
-}
-
-/// Queries and keys that a function of attention got are those behind all that the reference does to them: its norms and
-/// rotations.
-pub fn behind_rotation(entries: &mut [Entry], reference: &Bundle) {
-    for (heads, behind) in [
-        (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
-        (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
-    ] {
-        let is_behind = |entry: &Entry| behind.iter().any(|name| entry.name == name.as_str());
-        let last = behind.into_iter().find(|name| has(reference, *name));
-        let Some(last) = last.filter(|_| !entries.iter().any(is_behind)) else { continue };
-        for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
-            last.as_str().clone_into(&mut entry.name);
-        }
-    }
-}
-
 /// What the port's attention got and gave, as its modules have it.
 fn seen_outside(sides: &Sides, at: usize, reference: &Bundle) -> Result<Vec<Entry>> {
     let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
@@ -232,8 +213,12 @@ fn other_memory(sides: &Sides, reference: &Bundle, port: &Bundle) -> Result<Opti
     for (at, node) in sides.nodes().iter().enumerate().filter(|(_, node)| node.shape == own.dims())
     {
         let rows: Vec<usize> = (0..node.rows()).collect();
-        let Some([_, other]) = sides.picked(at, &rows)? else { continue };
+        let Some([its, other]) = sides.picked(at, &rows)? else { continue };
         if apart(&own, &other.reshape(own.dims())?)? <= tolerance {
+            // It may be the same part whose numbers differ.
+            if apart(&meant, &its.reshape(meant.dims())?)? <= tolerance {
+                return Ok(None);
+            }
             let name = shown(&node.name);
             return Ok(Some(tr!("it attends to {name}, to which the reference does not", name)));
         }

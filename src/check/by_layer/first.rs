@@ -30,12 +30,8 @@ pub fn named(
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let told = explained(sides, exact, at, found, tolerances)?;
-    let is_named = told.as_ref().is_some_and(|told| {
-        let findings = told.report.as_ref().and_then(|report| report.diagnosis.as_ref());
-        !told.facts.is_empty()
-            || findings.is_some_and(|found| !found.findings.is_empty())
-            || told.report.is_none()
-    });
+    let is_named =
+        told.as_ref().is_some_and(|told| told.names_a_mistake() || told.report.is_none());
     let are_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
     let (Some(found), true) = (found, are_equal && !is_named) else { return Ok(told) };
     let rows =
@@ -127,7 +123,7 @@ fn explained(
 }
 
 /// What a check says of the port's attention, and of what its module does with that.
-fn of_attention(
+pub fn of_attention(
     sides: &Sides,
     exact: &Exact,
     (at, found): (usize, Measure),

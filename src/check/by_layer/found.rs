@@ -83,6 +83,16 @@ pub struct Named {
     pub report: Option<Report>,
 }
 
+impl Named {
+    /// Whether that says what is wrong, and not only that something is.
+    #[must_use]
+    pub fn names_a_mistake(&self) -> bool {
+        let report = self.report.as_ref().filter(|report| !report.is_same());
+        let diagnosis = report.and_then(|report| report.diagnosis.as_ref());
+        !self.facts.is_empty() || diagnosis.is_some_and(|found| !found.findings.is_empty())
+    }
+}
+
 /// The comparison of two recordings of a whole model.
 #[derive(Debug, Clone)]
 pub struct ByLayer {

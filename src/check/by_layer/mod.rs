@@ -63,27 +63,17 @@ pub fn by_layer(
     let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
     for at in 0..sides.nodes().len() {
         let mut line = judge.line(at, &growth)?;
+        if judge.may_be_checked(at, &line) {
+            line = judge.checked(at, line, tolerances)?;
+        }
         if line.is_wrong && judge.is_undone(at) {
             undone.get_or_insert_with(|| line.name.clone());
             line.is_wrong = false;
         }
         if line.is_wrong && first.is_none() {
-            let found = first::named(
-                &sides,
-                &mut judge.exact,
-                (at, &line),
-                judge.measured[at],
-                tolerances,
-            )?;
-            // Rounding of a sharp softmax may be larger than its type's, which a check of the part tells.
-            let is_refuted = found.as_ref().is_some_and(|found| {
-                found.facts.is_empty() && found.report.as_ref().is_some_and(covers)
-            });
-            if is_refuted {
-                line.is_wrong = false;
-            } else {
-                (first, named) = (Some(at), found);
-            }
+            let found = judge.measured[at];
+            named = first::named(&sides, &mut judge.exact, (at, &line), found, tolerances)?;
+            first = Some(at);
         }
         lines.push(line);
     }
@@ -247,6 +237,27 @@ impl Judge<'_> {
             return Ok(Line { own: Some(found.error), ..line });
         }
         Ok(Line { own: Some((found.error - share).max(0.0)), how: How::Inferred, ..line })
+    }
+
+    /// Whether a check of a part can tell more of it than how errors grow: it is an attention that adds more than rounding.
+    fn may_be_checked(&self, at: usize, line: &Line) -> bool {
+        let is_off = line.own.is_some_and(|own| own > line.tolerance);
+        let is_attention =
+            self.sides.nodes().get(at).is_some_and(|node| node.part == ModelPart::Attention);
+        is_attention && is_off && line.how != How::Recomputed
+    }
+
+    /// The line of an attention as a check of the port's record of it has it, with the port's own inputs: wrong where that
+    /// names a mistake, and right where it finds all the same. Rounding of a sharp softmax may be larger than its type's.
+    fn checked(&mut self, at: usize, line: Line, tolerances: &Tolerances) -> Result<Line> {
+        let Some(found) = self.measured[at] else { return Ok(line) };
+        let told = first::of_attention(self.sides, &self.exact, (at, found), tolerances)?;
+        let Some(told) = told else { return Ok(line) };
+        if told.names_a_mistake() {
+            return Ok(Line { how: How::Recomputed, is_wrong: true, open: None, ..line });
+        }
+        let is_right = told.report.as_ref().is_some_and(covers);
+        Ok(Line { is_wrong: line.is_wrong && !is_right, ..line })
     }
 
     /// That the two recordings begin with other numbers: what went into the first part is off by more than rounding adds up

@@ -1,11 +1,10 @@
 //! Is the attention of a layer run as that of another layer is?
 
 use super::super::finding::told;
-use super::attention::behind_rotation;
 use super::sides::Sides;
 use base::error::{Result, listed, shown};
 use config::{Setting, Settings};
-use file::{Entry, Record, open_place};
+use file::{Bundle, Entry, Record, open_place};
 use program::{Name, Role};
 
 /// The record with the settings of each other layer of the reference that has others, and what would be wrong then.
@@ -58,4 +57,25 @@ fn apart(meant: &Settings, other: &Settings) -> Vec<String> {
         tr!("{key} is {other} where {meant} was meant", key, other, meant)
     };
     differing.map(tell).collect()
+}
+
+/// Whether a file has a step.
+pub fn has(file: &Bundle, name: Name) -> bool {
+    file.infos().iter().any(|info| info.name == name.as_str())
+}
+
+/// Queries and keys that a function of attention got are those behind all that the reference does to them: its norms and
+/// rotations.
+pub fn behind_rotation(entries: &mut [Entry], reference: &Bundle) {
+    for (heads, behind) in [
+        (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
+        (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
+    ] {
+        let is_behind = |entry: &Entry| behind.iter().any(|name| entry.name == name.as_str());
+        let last = behind.into_iter().find(|name| has(reference, *name));
+        let Some(last) = last.filter(|_| !entries.iter().any(is_behind)) else { continue };
+        for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
+            last.as_str().clone_into(&mut entry.name);
+        }
+    }
 }
