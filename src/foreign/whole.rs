@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use candle_core::DType;
 
+use super::names::last_segment;
 use file::{Bundle, Info};
 use program::Name;
 
@@ -239,7 +240,8 @@ fn layer_of(path: &str) -> (Option<usize>, &str) {
     (layer, if is_dashed && inner.is_empty() { before } else { inner })
 }
 
-/// What stands before the number of a layer, with no sign between the two or a bare underscore: `layer0.attn`, `layer_0_attn`.
+/// What stands before the number of a layer, with no sign between the two or a bare underscore: `layer0.attn`, `layer_0_attn`;
+/// and so does `h` alone.
 const LAYERS: &[&str] = &["layer", "layers", "block", "blocks", "blk"];
 
 /// Where the number of a layer stands in a path: the first number that is no part of a name.
@@ -254,14 +256,17 @@ fn layer_in(path: &str) -> Option<std::ops::Range<usize>> {
         let behind = rest.get(end..).unwrap_or_default();
         let before = path.get(..start).unwrap_or_default();
         let word = before.trim_end_matches('_').to_ascii_lowercase();
-        let is_numbered = LAYERS.iter().any(|layers| word.ends_with(layers));
+        let is_numbered =
+            LAYERS.iter().any(|layers| word.ends_with(layers)) || last_segment(&word) == "h";
         let ends = behind.is_empty()
             || behind.starts_with(['.', '/', '-'])
             || is_numbered && behind.starts_with('_');
         let stands_alone = ends && (is_numbered || before.ends_with(['.', '/', '-', '_']));
         // `ln_1` is a name: a number behind a bare underscore counts only where a module of its own ends there.
-        let is_name =
-            before.ends_with('_') && !before.contains("layer") && !before.contains("block");
+        let is_name = before.ends_with('_')
+            && !is_numbered
+            && !before.contains("layer")
+            && !before.contains("block");
         if stands_alone && !is_name {
             return Some(start..start + end);
         }
@@ -361,6 +366,8 @@ mod tests {
             ("layer0.attn", "", Some(0), Part::Attention),
             ("layer_12_mlp", "", Some(12), Part::Mlp),
             ("block3", "", Some(3), Part::Layer),
+            ("h_1/attn", "", Some(1), Part::Attention),
+            ("layers.2.ln_1", "", Some(2), Part::Norm),
             ("lm_head", "Linear", None, Part::Logits),
         ] {
             assert_eq!(told(path, class), (layer, part), "{path}");

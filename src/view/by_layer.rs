@@ -149,6 +149,10 @@ fn verdict(found: &ByLayer) -> String {
     let Some(line) = found.first.and_then(|at| found.lines.get(at)) else {
         let most = found.lines.iter().filter_map(|line| line.error).fold(0.0, f64::max);
         return match most {
+            _ if !found.reaches_the_end() && found.warning.is_none() => tr!(
+                "nothing of the last layers was compared: no tensor of the port stands beside one of theirs"
+            )
+            .to_owned(),
             0.0 => tr!("all parts are equal, bit for bit").to_owned(),
             _ if found.undone.is_some() => {
                 tr!("no part is wrong by itself: where one differs, what is behind it agrees")

@@ -131,8 +131,16 @@ impl ByLayer {
         if self.first.is_some() || self.warning.is_some() {
             return Verdict::Differs;
         }
-        let is_open = self.compared() == 0 || self.lines.iter().any(|line| line.open.is_some());
+        let is_open = !self.reaches_the_end() || self.lines.iter().any(|line| line.open.is_some());
         if is_open { Verdict::Unchecked } else { Verdict::Same }
+    }
+
+    /// Whether something was compared of the last layer, or of what is behind it.
+    #[must_use]
+    pub fn reaches_the_end(&self) -> bool {
+        let last = self.lines.iter().filter_map(|line| line.layer).next_back();
+        let from = self.lines.iter().position(|line| line.layer == last).unwrap_or(0);
+        self.lines.iter().skip(from).any(|line| line.error.is_some())
     }
 
     /// How many parts both sides have.
