@@ -134,7 +134,8 @@ impl Candidate {
     /// The same mistake at these places of an axis alone.
     pub fn confined(&self, axis: (usize, Axis), places: &[usize]) -> Option<Self> {
         let [edit] = self.edits.as_slice() else { return None };
-        if edit.at.role() != Role::Computed || edit.change == Change::Exchange {
+        let may_be_in_part = matches!(edit.at.role(), Role::Computed | Role::Setting);
+        if !may_be_in_part || edit.change == Change::Exchange {
             return None;
         }
         let change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());

@@ -313,6 +313,11 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
         left.iter().map(|node| places.get(node.name.as_str()).copied()).collect();
     let taken: HashSet<usize> = found.iter().copied().flatten().collect();
     let mut open: Vec<usize> = (0..right.len()).filter(|at| !taken.contains(at)).collect();
+    // Where both have a module of one name, what goes into it has its name too.
+    let has = |nodes: &[Node], own: &Node| {
+        own.is_input && nodes.iter().any(|other| other.path == own.path)
+    };
+    open.retain(|at| right.get(*at).is_some_and(|own| !has(left, own)));
     let is_behind = |nodes: &[Node], at: usize| {
         nodes.iter().take(at).any(|node| node.layer.is_some())
             && nodes.get(at).is_some_and(|node| node.layer.is_none())
@@ -320,6 +325,9 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
     for (place, (node, found)) in
         left.iter().zip(&mut found).enumerate().filter(|(_, (_, found))| found.is_none())
     {
+        if has(right, node) {
+            continue;
+        }
         // What goes into a layer goes into none of the modules in it but the first.
         let is_whole = |node: &Node| node.is_input && layer_of(&node.path).1.is_empty();
         let key =

@@ -15,8 +15,8 @@ use super::experts::Experts;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
-use super::sums::{terms as terms_of, with_factors};
-use base::error::{Error, Result};
+use super::sums::{choices, terms as terms_of, with_factors};
+use base::error::Result;
 use config::Settings;
 use foreign::{ModelPart, Node};
 use program::{Name, Step, Trace, added_up, wide};
@@ -139,21 +139,27 @@ impl<'a> Exact<'a> {
         terms.iter().map(term).collect::<Vec<_>>().join(" + ")
     }
 
-    /// The node before a part from which it would give what it gave, in place of the one that it should read.
+    /// What stands before a part from which it would give what it gave, in place of what it should read: a node, or the sum of
+    /// two.
     pub fn another_input(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
         let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, FEW);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
         let parameters = self.of_port(at, parameters, found)?;
-        for (place, x) in self.earlier(at, &rows, 1)?.iter().rev() {
-            let is_it =
-                |given: Tensor| Ok::<_, Error>(apart(&recorded, &given)? <= found.tolerance);
-            if *place != input
-                && x.dims() == recorded.dims()
-                && let Some(given) = reading.gives(x, &parameters)?
-                && is_it(given)?
+        let mut earlier = self.earlier(at, &rows, 1)?;
+        earlier.retain(|(_, x)| x.dims() == recorded.dims());
+        // One of them, or the sum of two.
+        for places in (1..=2).flat_map(|count| choices(earlier.len(), count)) {
+            let parts = || places.iter().filter_map(|place| earlier.get(*place));
+            if parts().map(|(place, _)| *place).eq([input]) {
+                continue;
+            }
+            let x = added_up(parts().map(|(_, own)| Ok(own.clone())))?;
+            if let Some(given) = reading.gives(&x, &parameters)?
+                && apart(&recorded, &given)? <= found.tolerance
             {
-                return Ok(self.sides.nodes().get(*place).map(|node| node.name.clone()));
+                let terms: Vec<(usize, f64)> = parts().map(|(place, _)| (*place, 1.0)).collect();
+                return Ok(Some(self.told(&terms)));
             }
         }
         Ok(None)

@@ -106,7 +106,7 @@ fn factors(sum: &Tensor, parts: &[&Tensor]) -> Result<Option<Vec<f64>>> {
 const MOST: usize = 3;
 
 /// The choices of so many of `all` places, later ones first.
-fn choices(all: usize, count: usize) -> Vec<Vec<usize>> {
+pub fn choices(all: usize, count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
     }
