@@ -90,6 +90,7 @@ impl Grammar<'_> {
         self.repeated(step);
         self.moved(step);
         self.turned_whole(step);
+        self.in_other_pairs(step);
         self.normed_by_head(step);
         self.siblings(step);
         self.numbers(step);

@@ -2,7 +2,7 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Change, Edit, Kind, Name, Norm, Op, Pairing, Rotary, Scaling, Slip, Step};
+use program::{Along, Change, Edit, Kind, Name, Norm, Op, Pairing, Rotary, Scaling, Slip, Step};
 
 impl Grammar<'_> {
     /// Queries and keys that are turned by their positions in a run that has no rotation.
@@ -54,6 +54,39 @@ impl Grammar<'_> {
                 let edits = [own, turned].map(|change| Edit::new(step.name, change));
                 self.add_all(Kind::Moved, cost, edits.into(), step.name, told);
             }
+        }
+    }
+
+    /// The other pairs are turned, and what comes of it is put in the order that is meant: the same as the order of the features
+    /// before.
+    pub(super) fn in_other_pairs(&mut self, step: &Step) {
+        let Op::Rotary(Rotary::Rotate(own)) = &step.op else { return };
+        let (axis, width) = (step.axes.rank().saturating_sub(1), step.axes.last_size() as usize);
+        let pairs =
+            self.right.read_by(step).get(1).and_then(|freqs| freqs.axes.shape().last().copied());
+        let Some(pairs) = pairs.filter(|pairs| *pairs > 1 && 2 * pairs <= width) else { return };
+        let first = if own.is_at_end { width - 2 * pairs } else { 0 };
+        let orders: [(&dyn Fn(usize) -> usize, &str); 2] = [
+            (
+                &|at| at / 2 + at % 2 * pairs,
+                tr!(
+                    "halves of the features are paired, not neighbours, and what comes of it is put side by side"
+                ),
+            ),
+            (
+                &|at| at % pairs * 2 + at / pairs,
+                tr!(
+                    "neighbours are paired, not halves of the features, and what comes of it is put into halves"
+                ),
+            ),
+        ];
+        for (from, told) in orders {
+            let place = |at: usize| match at.checked_sub(first) {
+                Some(own) if own < 2 * pairs => first + from(own),
+                _ => at,
+            };
+            let take = Slip::Along(axis, Along::Take((0..width).map(place).collect()));
+            self.add(Kind::Axes, cost::COMMON, step.name, Change::before(0, take), told);
         }
     }
 

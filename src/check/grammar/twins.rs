@@ -17,6 +17,7 @@ const KIN: &[&[Name]] = &[
     &[Name::KHeads, Name::VHeads],
     &[Name::QNorm, Name::KNorm],
     &[Name::QRot, Name::KRot],
+    &[Name::QRot, Name::KRRot],
     &[Name::QRotNorm, Name::KRotNorm],
     &[Name::QClipped, Name::KClipped],
     &[Name::QClipped, Name::KClipped, Name::VClipped],
