@@ -83,7 +83,10 @@ impl Builder<'_> {
             let form = config.plain.alibi_form;
             let slopes = Biasing::Slopes { slopes: alibi_slopes(sizes.heads) };
             let slopes = self.setting(Name::AlibiSlopes, slopes, &[])?;
+            // Distances are those in a document.
+            let shifts = config.shifts(config.align());
             let plain = Distances::new(form.distance(), first, queries, keys);
+            let plain = Distances { shifts, ..plain };
             let scale = config.scale_factor();
             let narrow = |factor| Distances { is_narrow: true, factor, ..plain.clone() };
             let alibi = match form {

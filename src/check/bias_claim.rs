@@ -6,10 +6,10 @@ use super::cells::cells;
 use super::finding::{Contradiction, told};
 use super::reading::Reading;
 use base::error::Result;
-use config::Setting;
+use config::{CausalAlign, Setting};
 use file::Entry;
 use foreign::{FoundMask, Match, Unmatched, last_segment, precision};
-use program::Name;
+use program::{ByPosition, Hides, Name, signed};
 use run::Run;
 
 /// The settings that bias scores by positions.
@@ -92,8 +92,18 @@ fn of_slopes(reading: &Reading, slopes: &Entry) -> Result<Option<Entry>> {
         _ => return Ok(None),
     };
     let lengths = reading.settings.lengths.clone().unwrap_or_else(|| vec![keys]);
+    // In a packed row it stands at the last key of its document.
+    let align = CausalAlign::BottomRight;
+    let (first, shifts) = (signed(sizes.first_query()), run.config().shifts(align));
+    let packed = ByPosition { first, queries, keys, hides: Hides::Future, shifts };
+    let is_packed = run.config().masks.segments.is_some();
     let distance = |length: usize, query: usize, key: usize| {
-        -((query + length) as f64 - (key + queries) as f64).abs()
+        let apart = if is_packed {
+            packed.position(query) - signed(key)
+        } else {
+            signed(query + length) - signed(key + queries)
+        };
+        -(apart.abs() as f64)
     };
     let all = lengths.iter().flat_map(|length| {
         (0..queries).flat_map(move |query| (0..keys).map(move |key| distance(*length, query, key)))

@@ -1,6 +1,8 @@
 //! Linear position biases ("Train Short, Test Long", Press et al., 2021).
 
+use super::position::{Shift, shift};
 use super::precision::Precision;
+use crate::axis::signed;
 
 choices! {
     /// How linear position biases are computed. Under a causal mask the weights are alike, but for rounding: those of a query
@@ -46,17 +48,26 @@ pub struct Distances {
     pub is_narrow: bool,
     /// What the products are multiplied by.
     pub factor: f64,
+    /// In a packed row, whose documents may have more keys than queries: from which row on the keys are so much further on.
+    pub shifts: Vec<Shift>,
 }
 
 impl Distances {
     /// The distances as they are, of all keys.
     pub fn new(sort: Distance, first: usize, queries: usize, keys: usize) -> Self {
-        Self { sort, first, queries, keys, is_narrow: false, factor: 1.0 }
+        Self { sort, first, queries, keys, is_narrow: false, factor: 1.0, shifts: Vec::new() }
+    }
+
+    /// The distance of a query row and a key.
+    pub(super) fn distance(&self, query: usize, key: usize) -> f64 {
+        let place = signed(self.first.saturating_add(query))
+            .saturating_add(shift(&self.shifts, signed(query)));
+        self.sort.of(usize::try_from(place).unwrap_or(0), key, self.keys)
     }
 
     /// The bias of a query row and a key.
     pub(super) fn of(&self, slope: f64, query: usize, key: usize) -> f64 {
-        let distance = self.sort.of(self.first + query, key, self.keys);
+        let distance = self.distance(query, key);
         if self.is_narrow {
             let narrow = |number: f64| Precision::Bf16.of(number);
             return -narrow(narrow(slope) * narrow(distance)) * self.factor;

@@ -6,10 +6,11 @@ use super::alibi::{Distance, Distances};
 use super::collect::Collect;
 use super::gradient::Gradient;
 use super::mask::{broadcasts, joined};
+use super::position::shift_rows;
 use super::relative::Relative;
 use crate::adjoint::Adjoint;
 use crate::axis::Axis::{Bucket, Head, Key, Query};
-use crate::axis::{Axes, Dim};
+use crate::axis::{Axes, Dim, signed};
 use crate::misread::{Misread, at, read};
 use crate::operation::Operation;
 use crate::part::Part;
@@ -151,7 +152,7 @@ impl Operation for Biasing {
                     let bias = own.of(slope.value, query, key);
                     vec![factor(tr!("bf16(slope · key) · scale"), bias)]
                 } else {
-                    let distance = own.sort.of(own.first + query, key, own.keys);
+                    let distance = own.distance(query, key);
                     #[allow(clippy::float_cmp, reason = "1 exactly")]
                     let by = Some(own.factor).filter(|by| *by != 1.0).map(|by| factor("scale", by));
                     [slope, factor("−distance", -distance)].into_iter().chain(by).collect()
@@ -180,6 +181,9 @@ impl Operation for Biasing {
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
         let mut own = self.clone();
+        if let (Self::Distances(own), Part::Rows(rows)) = (&mut own, part) {
+            shift_rows(&mut own.shifts, signed(rows.first));
+        }
         let grid = match &mut own {
             Self::Distances(own) => Some((&mut own.first, &mut own.queries, &mut own.keys)),
             Self::Relative(own) => Some((&mut own.first, &mut own.queries, &mut own.keys)),

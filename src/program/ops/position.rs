@@ -45,12 +45,23 @@ pub struct Shift {
     pub by: i64,
 }
 
+/// How much further on the keys of a row are.
+pub(super) fn shift(shifts: &[Shift], row: i64) -> i64 {
+    shifts.iter().rev().find(|shift| shift.row <= row).map_or(0, |shift| shift.by)
+}
+
+/// The same of the rows from one on.
+pub(super) fn shift_rows(shifts: &mut [Shift], from: i64) {
+    for shift in shifts {
+        shift.row = shift.row.saturating_sub(from);
+    }
+}
+
 impl ByPosition {
     /// The last key that a row sees.
     pub fn position(&self, row: usize) -> i64 {
         let row = signed(row);
-        let shift = self.shifts.iter().rev().find(|shift| shift.row <= row);
-        row.saturating_add(self.first).saturating_add(shift.map_or(0, |shift| shift.by))
+        row.saturating_add(self.first).saturating_add(shift(&self.shifts, row))
     }
 
     fn hides(&self, position: i64, key: i64) -> bool {
@@ -77,9 +88,7 @@ impl ByPosition {
                 let from = signed(rows.first);
                 own.first = own.first.saturating_add(from);
                 own.queries = rows.count;
-                for shift in &mut own.shifts {
-                    shift.row = shift.row.saturating_sub(from);
-                }
+                shift_rows(&mut own.shifts, from);
             }
             Part::Keys(keys) => own.keys = keys,
             Part::First(count) => (own.queries, own.keys) = (count, count),
