@@ -209,6 +209,7 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         let mut own = draft.clone();
         let named: Vec<String> = qkv.matches.iter().map(|own| own.tensor.clone()).collect();
         own.record.entries.retain(|entry| !named.contains(&entry.name));
+        pack(&mut own.record, queries_of(draft, &qkv))?;
         own.matches.extend(take_arguments(&mut own.record, &mut own.settings)?);
         let stated = own.settings.clone();
         own.settings.segments = segments.parse().ok();
@@ -223,6 +224,37 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         Ok(readings)
     };
     all.into_iter().map(read).collect::<Result<Vec<_>>>().map(|all| all.concat())
+}
+
+/// The lengths of the axes of a file's queries, as it has them.
+fn queries_of<'d>(draft: &'d Draft, qkv: &Qkv) -> &'d [usize] {
+    let name = qkv.matches.first().map(|own| own.tensor.as_str()).unwrap_or_default();
+    draft.record.tensor(name).map_or(&[], Tensor::dims)
+}
+
+/// Puts the rows of all items one after the other in what a kernel gave, where the queries came as (item, token, head,
+/// `head_dim`) and are read so.
+fn pack(record: &mut Record, queries: &[usize]) -> Result<()> {
+    let &[items, tokens, heads, _] = queries else { return Ok(()) };
+    if tokens < 2 || items < 2 {
+        return Ok(());
+    }
+    for entry in &mut record.entries {
+        let own = &entry.tensor;
+        let packed = match *own.dims() {
+            [i, t, h, _] if [i, t, h] == [items, tokens, heads] => own.flatten(0, 1)?,
+            [i, h, t, _] if [i, t, h] == [items, tokens, heads] => {
+                own.transpose(1, 2)?.flatten(0, 1)?
+            }
+            [i, h, t] if [i, t, h] == [items, tokens, heads] => {
+                own.transpose(0, 1)?.flatten(1, 2)?
+            }
+            [i, t, h] if [i, t, h] == [items, tokens, heads] => own.flatten(0, 1)?,
+            _ => continue,
+        };
+        entry.tensor = packed.contiguous()?;
+    }
+    Ok(())
 }
 
 /// What the lengths of a file's sequences say against those that were stated.
