@@ -149,39 +149,36 @@ impl Grammar<'_> {
             let first = heads.iter().map(|axis| take(*axis, vec![0; shape[*axis]]));
             self.add_all(Kind::Axes, cost::COMMON, first.collect(), at, told);
         }
-        let features = shape.get(last).copied().unwrap_or_default();
-        let Ok(numbers) = cells(&step.value) else { return };
+        let of_keys = step.axes.iter().position(|(axis, size)| axis == Axis::Key && size > 1);
+        for axis in of_keys.into_iter().chain([last]) {
+            let Some((size, count)) = Self::group(step, axis) else { continue };
+            let what = if Some(axis) == of_keys { tr!("tokens") } else { tr!("features") };
+            for read in [2 * size, size / 2] {
+                let place = |at: usize| (at / read.max(1) * size).min(count - 1);
+                let told =
+                    tr!("groups of {size} {what} are taken for such of {read}", size, what, read);
+                self.add_all(
+                    Kind::Axes,
+                    cost::COMMON,
+                    vec![take(axis, (0..count).map(place).collect())],
+                    at,
+                    told,
+                );
+            }
+        }
+    }
+
+    /// How many places of an axis have one number each time, the most, and how many places there are.
+    fn group(step: &Step, axis: usize) -> Option<(usize, usize)> {
+        let last = step.axes.rank().checked_sub(1)?;
+        let count = step.axes.shape().get(axis).copied().filter(|count| *count > 3)?;
+        let numbers = cells(&step.value.transpose(axis, last).ok()?).ok()?;
         let are_alike = |size: &usize| {
-            let rows = numbers.chunks(features.max(1));
-            rows.into_iter().all(|row| {
+            numbers.chunks(count).all(|row| {
                 row.chunks(*size).all(|own| own.iter().all(|one| one.total_cmp(&own[0]).is_eq()))
             })
         };
-        let sizes = (2..features).rev().filter(|size| features.is_multiple_of(*size));
-        if let Some(size) = sizes.into_iter().find(are_alike) {
-            for (read, told) in [
-                (
-                    2 * size,
-                    tr!(
-                        "groups of {size} features are taken for such of {twice}",
-                        size,
-                        twice = 2 * size
-                    ),
-                ),
-                (
-                    size / 2,
-                    tr!(
-                        "groups of {size} features are taken for such of {half}",
-                        size,
-                        half = size / 2
-                    ),
-                ),
-            ] {
-                let place = |feature: usize| (feature / read * size).min(features - 1);
-                let places = (0..features).map(place).collect();
-                self.add_all(Kind::Axes, cost::COMMON, vec![take(last, places)], at, told);
-            }
-        }
+        (2..count).rev().find(are_alike).map(|size| (size, count))
     }
 
     /// Scales of tokens that are read in the place of others': those of another token of the page or tile, or of another one.

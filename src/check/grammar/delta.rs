@@ -188,5 +188,24 @@ impl Grammar<'_> {
             };
             self.throughout(Kind::Axes, cost::PLAIN, change, told);
         }
+        let spans = self.right.steps().iter().find_map(|step| match &step.op {
+            Op::Delta(own) => Some(own.spans.clone()),
+            _ => None,
+        });
+        for (item, own) in spans.iter().flatten().enumerate() {
+            for at in 1..own.len().min(MANY_TOKENS) {
+                let change = |_: &Step, own: &Delta| {
+                    let mut spans = own.spans.clone();
+                    let of_item = spans.get_mut(item)?;
+                    of_item.get_mut(at)?.0 = of_item.get(at - 1)?.0;
+                    Some(Change::Replace(Delta { spans, ..own.clone() }.into()))
+                };
+                let told = tr!(
+                    "the state is not started anew at document {at} alone: it goes on from the one before",
+                    at
+                );
+                self.throughout(Kind::Replaced, cost::PLAIN, change, told);
+            }
+        }
     }
 }

@@ -40,6 +40,34 @@ impl Grammar<'_> {
             all.push((places(&before), tr!("those of the {name} {by} before it", name, by)));
             let later = |at: usize| Some(spans.get(at + by).unwrap_or(&spans[at]).0);
             all.push((places(&later), tr!("those of the {name} {by} behind it", name, by)));
+            // As where two buffers take turns.
+            for (rest, which) in [(0, tr!("even")), (1, tr!("odd"))] {
+                let of: [(&dyn Fn(usize) -> Option<usize>, String); 2] = [
+                    (
+                        &before,
+                        tr!(
+                            "those of the {name} {by} before it in every {name} of {which} number",
+                            name,
+                            by,
+                            which
+                        ),
+                    ),
+                    (
+                        &later,
+                        tr!(
+                            "those of the {name} {by} behind it in every {name} of {which} number",
+                            name,
+                            by,
+                            which
+                        ),
+                    ),
+                ];
+                for (other, told) in of {
+                    let turns =
+                        |at: usize| if at % 2 == rest { other(at) } else { Some(spans[at].0) };
+                    all.push((places(&turns), told));
+                }
+            }
         }
         let strides = [parts.queries.unwrap_or(size), 1, size / 2, size + 1, size * 2];
         for stride in strides.into_iter().filter(|stride| *stride != size && *stride > 0) {
@@ -180,6 +208,25 @@ impl Grammar<'_> {
             ))
         };
         GROWTHS.into_iter().map(cells).collect()
+    }
+
+    /// Scores that are not capped, or not scaled, in one part alone.
+    pub(super) fn undone_in_one(&mut self, parts: &Parts) {
+        for (at, before, what) in [
+            (Name::ScoresCapped, Name::Scores, tr!("the soft cap is left out")),
+            (Name::Scores, Name::ScoresRaw, tr!("the scale is left out")),
+        ] {
+            if self.right.step(at).is_none_or(|step| self.read(step) != [before]) {
+                continue;
+            }
+            for (part, spans) in parts.keys.iter().enumerate() {
+                let places = spans.iter().flat_map(|(first, end)| *first..*end).collect();
+                let only = Slip::Only { axis: 3, places };
+                let told =
+                    tr!("{what} in {name} {part} alone", what, name = parts.axis.told(), part);
+                self.add(Kind::Omitted, cost::PLAIN, at, after(only, &[before]), told);
+            }
+        }
     }
 
     /// Scores that are capped behind the mask in the tiles that it blocks a part of: what is blocked there becomes the cap's

@@ -63,6 +63,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.added();
     grammar.of_inputs();
     grammar.of_parts();
+    grammar.of_sinks();
     grammar.of_tiles();
     grammar.sequence_starts();
     grammar.of_delta();

@@ -226,6 +226,14 @@ impl Table {
             "each sequence reads the pages of the next one on: indptr is read one sequence further"
         );
         add(late, told.to_owned());
+        let early = self.read(|at, page| {
+            let first = ends[at].checked_sub(counts[at])?;
+            flat.get((first + page).saturating_sub(usize::from(at > 0))).copied()
+        });
+        let told = tr!(
+            "the pages of each sequence but the first are read from one entry earlier in their list"
+        );
+        add(early, told.to_owned());
         let pages: usize = self.firsts.iter().map(Vec::len).sum();
         if count.saturating_mul(pages) > MOST {
             return;

@@ -138,7 +138,10 @@ impl Grammar<'_> {
         let (own, page) = (own.clone(), table.page.max(1));
         let most = table.lengths.iter().copied().max().unwrap_or_default();
         let new = own.queries.first().cloned().unwrap_or_default();
-        let all: [(Length, &str); 5] = [
+        let of_last =
+            |at: usize| table.lengths[at % table.lengths.len()].saturating_sub(1) % page + 1;
+        let count = table.lengths.len();
+        let all: [(Length, &str); 7] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -160,6 +163,18 @@ impl Grammar<'_> {
             (
                 &|at, length| length - new.get(at).copied().unwrap_or_default().min(length - 1),
                 tr!("the lengths do not count the new keys: they are not read"),
+            ),
+            (
+                &|at, length| (length + of_last(at + 1)).saturating_sub(of_last(at)),
+                tr!(
+                    "the last page of each sequence has the length of the next one's (last_page_len)"
+                ),
+            ),
+            (
+                &|at, length| (length + of_last(at + count - 1)).saturating_sub(of_last(at)),
+                tr!(
+                    "the last page of each sequence has the length of the one's before (last_page_len)"
+                ),
             ),
             (
                 &|_, _| most,

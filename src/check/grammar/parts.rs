@@ -26,6 +26,7 @@ impl Grammar<'_> {
         self.of_one_part(&parts);
         self.other_loads(&parts, steps[2]);
         self.into_next_head(&parts, steps);
+        self.undone_in_one(&parts);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);

@@ -2,9 +2,58 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Biasing, Cells, Change, Kind, Name, Op, ScoreSlip, SinkSlip, Slip, Step};
+use program::{
+    Along, Biasing, Cells, Change, Edit, Kind, Name, Op, Scaling, ScoreSlip, SinkSlip, Slip, Step,
+};
 
 impl Grammar<'_> {
+    /// Sinks that all that reads them takes scaled, or at another head's number.
+    pub(super) fn of_sinks(&mut self) {
+        if self.right.step(Name::Sinks).is_none() {
+            return;
+        }
+        let (heads, groups) = (self.sizes.heads, self.sizes.kv_heads.max(1));
+        let take = |of: &dyn Fn(usize) -> usize| {
+            Op::from(Slip::Along(0, Along::Take((0..heads).map(of).collect())))
+        };
+        let mut all: Vec<(Op, &str)> = vec![
+            (take(&|head| heads - 1 - head), tr!("the sinks are those of the heads in reverse")),
+            (take(&|head| (head + 1) % heads), tr!("each head has the sink of the next")),
+            (take(&|_| 0), tr!("all heads have the sink of the first")),
+        ];
+        if groups < heads {
+            let group = heads / groups;
+            all.push((
+                take(&|head| head / group),
+                tr!("each query head has the sink at its key head's number"),
+            ));
+            all.push((
+                take(&|head| head / group * group),
+                tr!("each query head has the sink of the first of its group"),
+            ));
+            all.push((
+                take(&|head| head % groups),
+                tr!("each query head has the sink at its number modulo the key heads"),
+            ));
+        }
+        if let Some(factor) = self.scale_at(Name::Scores) {
+            all.push((Scaling::By { factor }.into(), tr!("the sinks are multiplied by the scale")));
+            all.push((
+                Scaling::By { factor: factor.recip() }.into(),
+                tr!("the sinks are divided by the scale"),
+            ));
+        }
+        for (op, told) in all {
+            let edit = |step: &Step| {
+                let slot = self.read(step).iter().position(|read| *read == Name::Sinks)?;
+                Some(Edit::new(step.name, Change::Before(slot, op.clone(), Vec::new())))
+            };
+            let edits: Vec<Edit> = self.right.steps().iter().filter_map(edit).collect();
+            let Some(at) = edits.first().map(|edit| edit.at) else { return };
+            self.add_all(Kind::Axes, cost::PLAIN, edits, at, told);
+        }
+    }
+
     pub(super) fn of_scores(&mut self, step: &Step) {
         let read = self.read(step);
         if step.name == Name::Scores && self.right.step(Name::AttnBias).is_none() {

@@ -88,6 +88,13 @@ impl Grammar<'_> {
             },
             tr!("the end of the loop over keys is rounded down to whole tiles"),
         );
+        let whole = |q: usize| (signed(q) / m * m + first + n - 1).div_euclid(n) * n;
+        add(
+            &|b, q, k| own.at(b, q, k) && signed(k) >= whole(q),
+            tr!(
+                "the number of tiles without a mask is rounded up: the first tile that the mask crosses is not masked"
+            ),
+        );
         add(
             &|b, q, k| own.at(b, q, k) || signed(k) < n && signed(q) >= m,
             tr!(
@@ -112,6 +119,16 @@ impl Grammar<'_> {
             add(
                 &|b, q, k| own.at(b, q, k) || signed(q) / m * m >= start(k, first) + window,
                 tr!("the loop over queries ends with the window of a tile's first key"),
+            );
+            let tile = |q: usize| (signed(q) / m * m + first + 1 - window).max(0) / n;
+            let is_open = |q: usize, k: usize| {
+                signed(k) + window <= signed(q) + first && signed(k) / n > tile(q)
+            };
+            add(
+                &|b, q, k| own.at(b, q, k) && !is_open(q, k),
+                tr!(
+                    "the start of the window is masked in the first tile of the loop over keys alone"
+                ),
             );
             let from = |q: usize| (signed(q) / m * m + m + first - window).max(0) / n * n;
             add(
