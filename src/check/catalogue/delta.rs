@@ -73,6 +73,18 @@ pub const ALL: &[Mistake] = &[
                 "v_new = solve_triangular(I + A, v_beta)"
             ),
             way!(
+                NoBetaWithin,
+                "beta is missing in the keys' matrix whose inverse is taken",
+                "A = (k @ k.mT * decay_mask).tril(-1)",
+                "A = (k_beta @ k.mT * decay_mask).tril(-1)"
+            ),
+            way!(
+                Blocks(4),
+                "the inverse of the keys' matrix is that of its blocks of 4 tokens: those beside the diagonal are left out",
+                "T = block_diag(*(inverse(I + A[i : i + 4, i : i + 4]) for i in range(0, C, 4)))",
+                INVERSE
+            ),
+            way!(
                 Blocks(8),
                 "the inverse of the keys' matrix is that of its blocks of 8 tokens: those beside the diagonal are left out",
                 "T = block_diag(*(inverse(I + A[i : i + 8, i : i + 8]) for i in range(0, C, 8)))",
@@ -184,6 +196,12 @@ pub const ALL: &[Mistake] = &[
                 InterUndecayed,
                 "what queries read of the state is not decayed within their chunk",
                 "o = q @ state + (q @ k.mT * decay_mask).tril() @ v_new",
+                READ
+            ),
+            way!(
+                InterExclusive,
+                "what queries read of the state is decayed by the tokens before their own alone: the sum of g is exclusive",
+                "o = (q * (g_cumsum - g).exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new",
                 READ
             ),
             way!(

@@ -194,6 +194,8 @@ pub enum ChunkSlip {
     WriteUndecayed,
     /// What queries read from chunks before is not decayed.
     InterUndecayed,
+    /// It is decayed by the tokens before the query's alone, not by its own decay.
+    InterExclusive,
     /// What keys read from chunks before is not decayed.
     DeltaUndecayed,
     /// β is applied twice to what keys read from chunks before.
@@ -224,6 +226,8 @@ pub enum ChunkSlip {
     FirstOrder,
     /// (1 − A)⁻¹ in place of (1 + A)⁻¹.
     OtherSign,
+    /// A without β.
+    NoBetaWithin,
     /// Of the inverse within chunks, blocks of so many tokens alone.
     Blocks(usize),
 }
@@ -278,9 +282,12 @@ impl Delta {
             | Slip::DeltaWithin
             | Slip::FirstOrder
             | Slip::OtherSign
+            | Slip::NoBetaWithin
             | Slip::Blocks(_)
             | Slip::Diagonal => is_write,
-            Slip::InterUndecayed | Slip::IntraUndecayed => is_read && self.is_gated,
+            Slip::InterUndecayed | Slip::InterExclusive | Slip::IntraUndecayed => {
+                is_read && self.is_gated
+            }
             Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
             Slip::CarryUndecayed
             | Slip::CarryByLast
@@ -314,6 +321,8 @@ impl ChunkSlip {
                 | Self::StateAfter
                 | Self::FirstOrder
                 | Self::OtherSign
+                | Self::NoBetaWithin
+                | Self::InterExclusive
                 | Self::Blocks(_)
                 | Self::Diagonal
                 | Self::NothingDecays

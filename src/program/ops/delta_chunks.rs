@@ -64,6 +64,7 @@ impl<T: WithDType> Walk<'_, T> {
                 if matches!(self.delta.stage, DeltaStage::Chunks(_)) {
                     made.chunk(token, &sum(&self.by_rows(&carried, &left), &own.decayed));
                 }
+                let before = left.clone();
                 for (row, left) in left.iter_mut().enumerate() {
                     *left *= self.left(token, row);
                 }
@@ -94,6 +95,9 @@ impl<T: WithDType> Walk<'_, T> {
                             vec![T::zero(); columns]
                         }
                         Some(ChunkSlip::InterUndecayed) => read(query, &carried, columns),
+                        Some(ChunkSlip::InterExclusive) => {
+                            read(query, &self.by_rows(&carried, &before), columns)
+                        }
                         _ => read(query, &inter, columns),
                     };
                     let of_own = match slip {
@@ -179,7 +183,8 @@ impl<T: WithDType> Walk<'_, T> {
             Some(ChunkSlip::Diagonal) => beta * dot(key, key),
             _ => T::zero(),
         };
-        let of = |(new, own): (&T, &T)| *new - beta * *own - on_diagonal * *new;
+        let within = if slip == Some(ChunkSlip::NoBetaWithin) { T::one() } else { beta };
+        let of = |(new, own): (&T, &T)| *new - within * *own - on_diagonal * *new;
         new.iter().zip(&of_own).map(of).collect()
     }
 
