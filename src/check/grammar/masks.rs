@@ -23,6 +23,7 @@ impl<'r> Grammar<'r> {
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
             let mut all = grammar.others(own);
+            all.extend(grammar.window_of_last(own));
             all.extend(grammar.rings(own));
             all.extend(grammar.in_other_bits(own));
             all.extend(grammar.by_sequence(own));

@@ -4,6 +4,7 @@ use candle_core::{Device, Tensor};
 
 use super::{Grammar, after};
 use crate::candidate::cost;
+use crate::cells::cells;
 use program::{
     Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, Parted,
     Scaling, Slip, Weigh,
@@ -14,6 +15,7 @@ impl Grammar<'_> {
     pub(super) fn of_merge(&mut self, count: usize, scale: Option<f64>) {
         self.other_weights(count, scale);
         self.of_other_splits(count);
+        self.stale_splits();
         for at in 1..count {
             let before = at - 1;
             let places = (0..count).map(|place| if place == at { before } else { place });
@@ -88,6 +90,55 @@ impl Grammar<'_> {
             let told =
                 tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
             self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// Splits that an item has no keys in, where the results of another item are left.
+    fn stale_splits(&mut self) {
+        let Some(Ok(lse)) = self.right.step(Name::SplitLse).map(|step| cells(&step.value)) else {
+            return;
+        };
+        let shape =
+            self.right.step(Name::SplitLse).map(|step| step.axes.shape()).unwrap_or_default();
+        let [splits, items, ..] = shape[..] else { return };
+        let each = lse.len().checked_div(splits * items).unwrap_or(0).max(1);
+        let is_empty: Vec<bool> =
+            lse.chunks(each).map(|own| own.iter().all(|lse| *lse == f64::NEG_INFINITY)).collect();
+        let (first, before) = (|_: usize| 0, |item: usize| item.saturating_sub(1));
+        let all: [(&dyn Fn(usize) -> usize, &str); 2] = [
+            (
+                &first,
+                tr!(
+                    "splits that an item has no keys in hold the results of item 0, and are merged"
+                ),
+            ),
+            (
+                &before,
+                tr!(
+                    "splits that an item has no keys in hold the results of the item before, and are merged"
+                ),
+            ),
+        ];
+        for (from, told) in all {
+            let mut edits = Vec::new();
+            for split in 0..splits {
+                let own = |item: usize| is_empty.get(split * items + item) == Some(&true);
+                // What was left there may have been left before.
+                let place = |item: usize| {
+                    (0..items).fold(item, |at, _| if own(at) { from(at) } else { at })
+                };
+                let places: Vec<usize> = (0..items).map(place).collect();
+                if places.iter().copied().eq(0..items) {
+                    continue;
+                }
+                for name in [Name::SplitOutputs, Name::SplitLse] {
+                    let take = after(Slip::Along(1, Along::Take(places.clone())), &[]);
+                    edits.push(Edit::new(name, Change::Confined(Box::new(take), 0, vec![split])));
+                }
+            }
+            if !edits.is_empty() {
+                self.add_all(Kind::Axes, cost::PLAIN, edits, Name::SplitOutputs, told);
+            }
         }
     }
 

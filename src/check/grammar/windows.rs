@@ -43,6 +43,29 @@ impl Grammar<'_> {
     }
 }
 
+impl Grammar<'_> {
+    /// The window of the last query of a row, or of a document, for all of its queries.
+    pub(super) fn window_of_last(&self, own: &Cells) -> Option<(Cells, String, u32)> {
+        let Op::Masking(Masking::ByPosition(mask)) = &self.right.step(Name::WindowMask)?.op else {
+            return None;
+        };
+        let Hides::BeforeWindow(size) = mask.hides else { return None };
+        let documents = self.documents().and_then(|own| own.queries.first());
+        let lengths = documents.cloned().unwrap_or_else(|| vec![own.queries]);
+        let ends = lengths.iter().scan(0, |end, length| {
+            *end += length;
+            Some(vec![end.saturating_sub(1); *length])
+        });
+        let ends: Vec<usize> = ends.flatten().collect();
+        let is_before = |q: usize, k: usize| {
+            let last = ends.get(q).map_or(i64::MIN, |end| mask.position(*end));
+            signed(k).saturating_add(signed(size)) <= last
+        };
+        let cells = own.of(|b, q, k| own.at(b, q, k) || is_before(q, k));
+        Some((cells, tr!("all queries have the window of the last one").to_owned(), cost::PLAIN))
+    }
+}
+
 /// All windows that are so short are tried where none is meant; of longer ones, the powers of 2.
 const MANY: usize = 16;
 
