@@ -20,6 +20,16 @@ const LIMIT: f64 = 7.0;
 /// How a mixture weighs its experts, and what each of them computes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixture {
+    routing: Routing,
+    unit: Unit,
+    shared: Shared,
+    /// What the routed experts are multiplied by.
+    scale: f64,
+}
+
+/// How experts are chosen and weighed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Routing {
     score: Score,
     /// Whether the weights of the chosen experts are made up to 1.
     is_normed: bool,
@@ -27,6 +37,11 @@ pub struct Mixture {
     count: usize,
     /// Whether the correction bias has a part in the choice.
     is_corrected: bool,
+}
+
+/// What an expert computes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Unit {
     map: Map,
     /// Whether the two halves of the first projection change places.
     is_exchanged: bool,
@@ -34,9 +49,13 @@ pub struct Mixture {
     in_turns: bool,
     /// Whether 1 is added to what is gated.
     is_raised: bool,
-    shared: Shared,
-    /// What the routed experts are multiplied by.
-    scale: f64,
+}
+
+/// What a unit gives for all rows: of each expert, and of the one that all tokens have.
+struct Made {
+    unit: Unit,
+    experts: Vec<Vec<f64>>,
+    shared: Option<Vec<f64>>,
 }
 
 /// What the scores of experts are made by.
@@ -150,7 +169,7 @@ impl<'p> Experts<'p> {
             (Ok(Some(_)), _) => vec![Shared::Plain, Shared::None],
             _ => vec![Shared::None],
         };
-        let both = [false, true];
+        let both = [true, false];
         let corrected: &[bool] = if self.correction.is_some() { &[true, false] } else { &[false] };
         let maps = [
             Map::Silu,
@@ -161,41 +180,37 @@ impl<'p> Experts<'p> {
             Map::ReluSquared,
             Map::Sigmoid,
         ];
-        let mut all = Vec::new();
-        for (map, is_exchanged, in_turns, is_raised) in maps.into_iter().flat_map(|map| {
-            both.into_iter().flat_map(move |one| {
-                both.into_iter().flat_map(move |two| both.map(|three| (map, one, two, three)))
+        let units = maps.into_iter().flat_map(|map| {
+            (0..8).map(move |at| Unit {
+                map,
+                is_exchanged: at & 4 > 0,
+                in_turns: at & 2 > 0,
+                is_raised: at & 1 > 0,
             })
-        }) {
-            for (score, is_normed) in
-                Score::ALL.into_iter().flat_map(|score| [true, false].map(|own| (score, own)))
-            {
-                for count in 1..=self.first.len().min(MOST_CHOSEN) {
-                    for is_corrected in corrected.iter().copied() {
-                        for shared in shared.iter().copied() {
-                            let own = Mixture {
-                                score,
-                                is_normed,
-                                count,
-                                is_corrected,
-                                map,
-                                is_exchanged,
-                                in_turns,
-                                is_raised,
-                                shared,
-                                scale: 1.0,
-                            };
-                            if meant.is_none_or(|meant| {
-                                Mixture { scale: meant.scale, ..own }.differences(meant).len() < 3
-                            }) {
-                                all.push(own);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        all
+        });
+        let scores =
+            Score::ALL.into_iter().flat_map(|score| both.map(|is_normed| (score, is_normed)));
+        let counts = 1..=self.first.len().min(MOST_CHOSEN);
+        let routings = scores.flat_map(|(score, is_normed)| {
+            counts.clone().flat_map(move |count| {
+                corrected.iter().map(move |is_corrected| Routing {
+                    score,
+                    is_normed,
+                    count,
+                    is_corrected: *is_corrected,
+                })
+            })
+        });
+        let routings: Vec<Routing> = routings.collect();
+        let ways = units.flat_map(|unit| routings.iter().map(move |routing| (unit, *routing)));
+        let all = ways.flat_map(|(unit, routing)| {
+            shared.iter().map(move |shared| Mixture { routing, unit, shared: *shared, scale: 1.0 })
+        });
+        let is_near = |own: &Mixture| {
+            let far = |meant: &Mixture| Mixture { scale: meant.scale, ..*own }.differences(meant);
+            meant.is_none_or(|meant| far(meant).len() < 3)
+        };
+        all.filter(is_near).collect()
     }
 
     /// What the routed experts are multiplied by, where a mixture gives this.
@@ -204,27 +219,24 @@ impl<'p> Experts<'p> {
         own: &Mixture,
         output: &Tensor,
         tolerance: f64,
-        units: &mut Vec<(Mixture, Vec<Vec<f64>>, Option<Vec<f64>>)>,
+        units: &mut Vec<Made>,
     ) -> Result<Option<f64>> {
-        let is_unit = |(known, ..): &(Mixture, Vec<Vec<f64>>, Option<Vec<f64>>)| {
-            (known.map, known.is_exchanged, known.in_turns, known.is_raised)
-                == (own.map, own.is_exchanged, own.in_turns, own.is_raised)
-        };
-        if !units.iter().any(is_unit) {
-            let each = (0..self.first.len()).map(|at| cells(&self.expert(at, own)?));
-            units.push((
-                *own,
-                each.collect::<Result<_>>()?,
-                self.shared(own.map)?.as_ref().map(cells).transpose()?,
-            ));
+        if !units.iter().any(|made| made.unit == own.unit) {
+            let each = (0..self.first.len()).map(|at| cells(&self.expert(at, own.unit)?));
+            units.push(Made {
+                unit: own.unit,
+                experts: each.collect::<Result<_>>()?,
+                shared: self.shared(own.unit.map)?.as_ref().map(cells).transpose()?,
+            });
         }
-        let Some((_, experts, shared)) = units.iter().find(|unit| is_unit(unit)) else {
+        let Some(Made { experts, shared, .. }) = units.iter().find(|made| made.unit == own.unit)
+        else {
             return Ok(None);
         };
         let width = output.dim(D::Minus1)?;
         let mut routed = vec![0.0; self.logits.len() * width];
         for (row, logits) in self.logits.iter().enumerate() {
-            for (expert, weight) in self.weights(own, logits) {
+            for (expert, weight) in self.weights(own.routing, logits) {
                 let from = experts[expert].iter().skip(row * width);
                 routed
                     .iter_mut()
@@ -247,13 +259,14 @@ impl<'p> Experts<'p> {
         let scale = dot(&rest, &routed) / dot(&routed, &routed);
         // Factors are numbers of few digits.
         let scale = (scale * 1e3).round() / 1e3;
-        let given = routed.iter().enumerate().map(|(at, own)| (scale * own + beside(at)) as f32);
+        let given = routed.iter().enumerate().map(|(at, own)| scale * own + beside(at));
         let given = Tensor::from_vec(given.collect::<Vec<_>>(), output.shape(), output.device())?;
+        let given = given.to_dtype(output.dtype())?;
         Ok((apart(output, &given)? <= tolerance).then_some(scale))
     }
 
     /// The experts that are chosen for a token, and their weights.
-    fn weights(&self, own: &Mixture, logits: &[f64]) -> Vec<(usize, f64)> {
+    fn weights(&self, own: Routing, logits: &[f64]) -> Vec<(usize, f64)> {
         let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = logits.iter().map(|own| (own - largest).exp()).sum();
         let score = |logit: f64| match own.score {
@@ -276,7 +289,7 @@ impl<'p> Experts<'p> {
     }
 
     /// What an expert gives for all rows.
-    fn expert(&self, at: usize, own: &Mixture) -> Result<Tensor> {
+    fn expert(&self, at: usize, own: Unit) -> Result<Tensor> {
         let project = |x: &Tensor, (weight, bias): &(Tensor, Option<Tensor>)| -> Result<Tensor> {
             let made = x.matmul(&weight.t()?)?;
             Ok(match bias {
@@ -336,47 +349,48 @@ impl Mixture {
     /// In what a mixture differs from the one that was meant, in words.
     pub fn differences(&self, meant: &Self) -> Vec<String> {
         let mut all = Vec::new();
+        let (own, right) = (self.routing, meant.routing);
         let mut add = |differs: bool, told: &dyn Fn() -> String| {
             if differs {
                 all.push(told());
             }
         };
-        add(self.score != meant.score, &|| {
+        add(own.score != right.score, &|| {
             tr!(
                 "the scores of experts are by {own}, not {meant}",
-                own = self.score.told(),
-                meant = meant.score.told()
+                own = own.score.told(),
+                meant = right.score.told()
             )
         });
-        add(self.is_normed != meant.is_normed, &|| {
-            if meant.is_normed {
+        add(own.is_normed != right.is_normed, &|| {
+            if right.is_normed {
                 tr!("the weights of the experts that are chosen are not made up to 1").to_owned()
             } else {
                 tr!("the weights of the experts that are chosen are made up to 1").to_owned()
             }
         });
-        add(self.count != meant.count, &|| {
+        add(own.count != right.count, &|| {
             tr!(
                 "{count} experts are chosen for each token, not {meant}",
-                count = self.count,
-                meant = meant.count
+                count = own.count,
+                meant = right.count
             )
         });
-        add(self.is_corrected != meant.is_corrected, &|| {
+        add(own.is_corrected != right.is_corrected, &|| {
             tr!("the correction bias has no part in the choice of experts").to_owned()
         });
-        add(self.map != meant.map, &|| {
+        add(self.unit.map != meant.unit.map, &|| {
             tr!(
                 "the experts' activation is {own}, not {meant}",
-                own = self.map.name(),
-                meant = meant.map.name()
+                own = self.unit.map.name(),
+                meant = meant.unit.map.name()
             )
         });
-        add(self.is_exchanged != meant.is_exchanged, &|| {
+        add(self.unit.is_exchanged != meant.unit.is_exchanged, &|| {
             tr!("the experts' gate and up projection change places").to_owned()
         });
-        add(self.in_turns != meant.in_turns, &|| {
-            if meant.in_turns {
+        add(self.unit.in_turns != meant.unit.in_turns, &|| {
+            if meant.unit.in_turns {
                 tr!("the experts' gate and up projection are taken as halves, and stand in turns")
                     .to_owned()
             } else {
@@ -384,8 +398,8 @@ impl Mixture {
                     .to_owned()
             }
         });
-        add(self.is_raised != meant.is_raised, &|| {
-            if meant.is_raised {
+        add(self.unit.is_raised != meant.unit.is_raised, &|| {
+            if meant.unit.is_raised {
                 tr!("the experts' up projection is gated without adding 1").to_owned()
             } else {
                 tr!("1 is added to the experts' up projection").to_owned()

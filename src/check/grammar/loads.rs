@@ -7,6 +7,9 @@ use crate::candidate::{Edits, cost};
 use base::error::Result;
 use program::{Along, Block, Change, Edit, Kind, Name, Op, Parts, Scaling, Slip};
 
+/// The first key that a part loads; none for none.
+type Start<'a> = &'a dyn Fn(usize) -> Option<usize>;
+
 /// Parts so many places away are tried.
 const NEAR: usize = 3;
 /// Where the maximum grows by less than this, kernels may leave the rescaling out, in natural logarithms.
@@ -23,12 +26,13 @@ impl Grammar<'_> {
             return;
         };
         // The key that is loaded in each one's place; none behind the last.
-        let places = |start: &dyn Fn(usize) -> Option<usize>| -> Vec<Option<usize>> {
+        let places = |start: Start| -> Vec<Option<usize>> {
             let mut places: Vec<Option<usize>> = (0..keys).map(Some).collect();
             for (at, (first, end)) in spans.iter().enumerate() {
-                for key in *first..(*end).min(keys) {
+                let own = places.iter_mut().enumerate().take(*end).skip(*first);
+                for (key, place) in own {
                     let other = start(at).map(|start| start + key - first);
-                    places[key] = other.filter(|other| *other < keys);
+                    *place = other.filter(|other| *other < keys);
                 }
             }
             places
@@ -42,7 +46,7 @@ impl Grammar<'_> {
             all.push((places(&later), tr!("those of the {name} {by} behind it", name, by)));
             // As where two buffers take turns.
             for (rest, which) in [(0, tr!("even")), (1, tr!("odd"))] {
-                let of: [(&dyn Fn(usize) -> Option<usize>, String); 2] = [
+                let of: [(Start, String); 2] = [
                     (
                         &before,
                         tr!(
@@ -111,7 +115,7 @@ impl Grammar<'_> {
     }
 
     /// A last part that is read on to its full length where nothing is masked: what stands behind is of the next head.
-    pub(super) fn into_next_head(&mut self, parts: &Parts, steps: [Name; 3]) {
+    pub(super) fn beyond_its_head(&mut self, parts: &Parts, steps: [Name; 3]) {
         let length = |spans: &Vec<(usize, usize)>| spans.iter().map(|(from, to)| to - from).sum();
         let lengths: Vec<usize> = parts.keys.iter().map(length).collect();
         let (Some(first), Some(last)) = (lengths.first(), lengths.last()) else { return };

@@ -7,6 +7,9 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
 
+/// The row of a head and a query, where the heads of a group are packed.
+type Rows<'a> = &'a dyn Fn(usize, usize) -> usize;
+
 /// Masks of more cells are not made for each head.
 const MOST_PACKED: usize = 1 << 20;
 
@@ -74,7 +77,7 @@ impl<'r> Grammar<'r> {
                 group
             )
         };
-        let mut all: Vec<(&dyn Fn(usize, usize) -> usize, String, usize)> = Vec::new();
+        let mut all: Vec<(Rows, String, usize)> = Vec::new();
         for by in [groups, heads].into_iter().filter(|by| *by != group) {
             all.push((&by_token, row(by), by));
         }

@@ -169,7 +169,7 @@ impl Table {
     }
 
     /// Where the loop begins with the first page of a window of so many keys, and reads the table from its first entry.
-    pub fn from_window(&self, add: &mut dyn FnMut(Vec<usize>, String), window: usize) {
+    pub fn of_window(&self, add: &mut dyn FnMut(Vec<usize>, String), window: usize) {
         let skipped = |at: usize| {
             let length = self.lengths.get(at).copied().unwrap_or_default();
             length.saturating_sub(window) / self.page.max(1)

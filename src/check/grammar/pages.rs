@@ -86,7 +86,9 @@ impl Grammar<'_> {
         table.shifted(&mut add, all);
         table.misnumbered(&mut add, all);
         table.stale(&right, &mut add, &new);
-        window.into_iter().for_each(|window| table.from_window(&mut add, window));
+        if let Some(window) = window {
+            table.of_window(&mut add, window);
+        }
         table.of_others(&mut add);
         table.exchanged(&mut add);
         table.with_other_rows(&mut add);

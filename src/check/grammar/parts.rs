@@ -22,10 +22,11 @@ impl Grammar<'_> {
             [Name::SplitMax, Name::SplitSum, Name::SplitAcc]
         };
         self.other_keys(&parts, steps);
+        self.keys_of_before(&parts);
         self.together(steps, is_tile);
         self.of_one_part(&parts);
         self.other_loads(&parts, steps[2]);
-        self.into_next_head(&parts, steps);
+        self.beyond_its_head(&parts, steps);
         self.undone_in_one(&parts);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
@@ -134,6 +135,16 @@ impl Grammar<'_> {
             );
             all.push((changed(parts.keys.len() - 1, whole.collect()), told));
         }
+        for (keys, told) in all {
+            let edits: Edits =
+                steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
+            self.add_all(Kind::Axes, cost::COMMON, edits, steps[0], told);
+        }
+    }
+
+    /// A part whose keys are not loaded: it has the scores of those of the one before it.
+    fn keys_of_before(&mut self, parts: &Parts) {
+        let name = parts.axis.told();
         for (at, spans) in parts.keys.iter().enumerate().skip(1) {
             let [(first, end)] = spans[..] else { continue };
             let size = first - parts.keys[at - 1].first().map_or(first, |(before, _)| *before);
@@ -147,11 +158,6 @@ impl Grammar<'_> {
                 at
             );
             self.add(Kind::Axes, cost::COMMON, Name::ScoresRaw, after(stale, &[]), told);
-        }
-        for (keys, told) in all {
-            let edits: Edits =
-                steps.iter().filter_map(|step| self.with_keys(*step, &keys)).collect();
-            self.add_all(Kind::Axes, cost::COMMON, edits, steps[0], told);
         }
     }
 

@@ -68,75 +68,11 @@ impl Grammar<'_> {
         if m == n && own.queries == own.keys {
             of_ring(own, m, add);
         }
-        let Some((first, window)) = self.causal() else { return };
-        let (m, n) = (signed(m), signed(n));
-        // The first query that sees the first key of a tile.
-        let start = |k: usize, first: i64| (signed(k) / n * n - first).max(0);
-        add(
-            &|b, q, k| own.at(b, q, k) || signed(k) >= signed(q) / m * m + first,
-            tr!("the loop over keys ends before the query's own tile"),
-        );
-        add(
-            &|b, q, k| own.at(b, q, k) || signed(k) / n > (signed(q) / m * m + first).div_euclid(n),
-            tr!(
-                "the loop over keys ends with the tile that a query tile's first row sees last: later tiles are skipped"
-            ),
-        );
-        add(
-            &|b, q, k| {
-                own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n)
-            },
-            tr!("the end of the loop over keys is rounded down to whole tiles"),
-        );
-        let whole = |q: usize| (signed(q) / m * m + first + n - 1).div_euclid(n) * n;
-        add(
-            &|b, q, k| own.at(b, q, k) && signed(k) >= whole(q),
-            tr!(
-                "the number of tiles without a mask is rounded up: the first tile that the mask crosses is not masked"
-            ),
-        );
-        add(
-            &|b, q, k| own.at(b, q, k) || signed(k) < n && signed(q) >= m,
-            tr!(
-                "the loop over keys stops before the first tile for all but the first tile of queries"
-            ),
-        );
-        add(
-            &|b, q, k| own.at(b, q, k) || signed(q) < start(k, first) / m * m + m,
-            tr!("the loop over queries starts one tile late"),
-        );
-        add(
-            &|b, q, k| own.at(b, q, k) || signed(q) < (start(k, first) + m - 1) / m * m,
-            tr!("the start of the loop over queries is rounded up to the next tile"),
-        );
-        if first != 0 {
-            add(
-                &|b, q, k| own.at(b, q, k) || signed(q) < start(k, 0) / m * m,
-                tr!("the loop over queries starts as if queries and keys were as many"),
-            );
-        }
-        if let Some(window) = window {
-            add(
-                &|b, q, k| own.at(b, q, k) || signed(q) / m * m >= start(k, first) + window,
-                tr!("the loop over queries ends with the window of a tile's first key"),
-            );
-            let tile = |q: usize| (signed(q) / m * m + first + 1 - window).max(0) / n;
-            let is_open = |q: usize, k: usize| {
-                signed(k) + window <= signed(q) + first && signed(k) / n > tile(q)
-            };
-            add(
-                &|b, q, k| own.at(b, q, k) && !is_open(q, k),
-                tr!(
-                    "the start of the window is masked in the first tile of the loop over keys alone"
-                ),
-            );
-            let from = |q: usize| (signed(q) / m * m + m + first - window).max(0) / n * n;
-            add(
-                &|b, q, k| own.at(b, q, k) || signed(k) < from(q),
-                tr!(
-                    "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
-                ),
-            );
+        if let Some((first, window)) = self.causal() {
+            loops(own, (signed(m), signed(n)), first, add);
+            if let Some(window) = window {
+                windows(own, (signed(m), signed(n)), (first, window), add);
+            }
         }
     }
 
@@ -152,6 +88,76 @@ impl Grammar<'_> {
         });
         mask(Name::CausalMask).map(|causal| (causal.first, window))
     }
+}
+
+/// What loops over keys or queries leave out or forget to mask under a causal mask, in tiles of m queries and n keys; `first` is
+/// the last key that the first query sees.
+fn loops(own: &Cells, (m, n): (i64, i64), first: i64, add: &mut Add) {
+    // The first query that sees the first key of a tile.
+    let start = |k: usize, first: i64| (signed(k) / n * n - first).max(0);
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(k) >= signed(q) / m * m + first,
+        tr!("the loop over keys ends before the query's own tile"),
+    );
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(k) / n > (signed(q) / m * m + first).div_euclid(n),
+        tr!(
+            "the loop over keys ends with the tile that a query tile's first row sees last: later tiles are skipped"
+        ),
+    );
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n),
+        tr!("the end of the loop over keys is rounded down to whole tiles"),
+    );
+    let whole = |q: usize| (signed(q) / m * m + first + n - 1).div_euclid(n) * n;
+    add(
+        &|b, q, k| own.at(b, q, k) && signed(k) >= whole(q),
+        tr!(
+            "the number of tiles without a mask is rounded up: the first tile that the mask crosses is not masked"
+        ),
+    );
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(k) < n && signed(q) >= m,
+        tr!("the loop over keys stops before the first tile for all but the first tile of queries"),
+    );
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(q) < start(k, first) / m * m + m,
+        tr!("the loop over queries starts one tile late"),
+    );
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(q) < (start(k, first) + m - 1) / m * m,
+        tr!("the start of the loop over queries is rounded up to the next tile"),
+    );
+    if first != 0 {
+        add(
+            &|b, q, k| own.at(b, q, k) || signed(q) < start(k, 0) / m * m,
+            tr!("the loop over queries starts as if queries and keys were as many"),
+        );
+    }
+}
+
+/// The same of a window of so many keys before the query.
+fn windows(own: &Cells, (m, n): (i64, i64), (first, window): (i64, i64), add: &mut Add) {
+    // The first query that sees the first key of a tile.
+    let start = |k: usize, first: i64| (signed(k) / n * n - first).max(0);
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(q) / m * m >= start(k, first) + window,
+        tr!("the loop over queries ends with the window of a tile's first key"),
+    );
+    let tile = |q: usize| (signed(q) / m * m + first + 1 - window).max(0) / n;
+    let is_open =
+        |q: usize, k: usize| signed(k) + window <= signed(q) + first && signed(k) / n > tile(q);
+    add(
+        &|b, q, k| own.at(b, q, k) && !is_open(q, k),
+        tr!("the start of the window is masked in the first tile of the loop over keys alone"),
+    );
+    let from = |q: usize| (signed(q) / m * m + m + first - window).max(0) / n * n;
+    add(
+        &|b, q, k| own.at(b, q, k) || signed(k) < from(q),
+        tr!(
+            "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
+        ),
+    );
 }
 
 /// Tiles that pass around a ring: each is masked as if it were another.

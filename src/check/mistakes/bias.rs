@@ -46,10 +46,10 @@ fn of_relative(own: &Relative) -> Vec<Knob> {
         };
     vec![
         knob("relative_max_distance", own.max_distance, (2, usual), |own, to| {
-            own.max_distance = to
+            own.max_distance = to;
         }),
         knob("relative_buckets", own.buckets, (4, usual), |own, to| {
-            own.buckets = own.buckets.min(to)
+            own.buckets = own.buckets.min(to);
         }),
         knob(tr!("position of the first query"), own.first, (0, &[]), |own, to| own.first = to),
     ]

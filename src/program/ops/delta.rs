@@ -321,8 +321,6 @@ impl ChunkSlip {
                 | Self::StateAfter
                 | Self::FirstOrder
                 | Self::OtherSign
-                | Self::NoBetaWithin
-                | Self::InterExclusive
                 | Self::Blocks(_)
                 | Self::Diagonal
                 | Self::NothingDecays

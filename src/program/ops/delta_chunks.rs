@@ -21,6 +21,23 @@ struct Own<T> {
     cut: State<T>,
 }
 
+/// What a query reads of the chunks before its own: what was carried, and the same decayed up to it. `before` gives it decayed
+/// up to the token before.
+fn of_chunks_before<T: WithDType>(
+    query: &[T],
+    [carried, inter]: [&[T]; 2],
+    before: impl FnOnce() -> State<T>,
+    slip: Option<ChunkSlip>,
+) -> Vec<T> {
+    let columns = carried.len() / query.len().max(1);
+    match slip {
+        Some(ChunkSlip::ReadWithin | ChunkSlip::StateAfter) => vec![T::zero(); columns],
+        Some(ChunkSlip::InterUndecayed) => read(query, carried, columns),
+        Some(ChunkSlip::InterExclusive) => read(query, &before(), columns),
+        _ => read(query, inter, columns),
+    }
+}
+
 impl<T: WithDType> Walk<'_, T> {
     /// Goes through tokens in chunks: what was carried to a chunk and what it writes itself are kept apart. Gives the last
     /// state.
@@ -90,16 +107,8 @@ impl<T: WithDType> Walk<'_, T> {
                 }
                 if let Some(queries) = self.queries {
                     let query = Self::row(queries, token, rows);
-                    let of_before = match slip {
-                        Some(ChunkSlip::ReadWithin | ChunkSlip::StateAfter) => {
-                            vec![T::zero(); columns]
-                        }
-                        Some(ChunkSlip::InterUndecayed) => read(query, &carried, columns),
-                        Some(ChunkSlip::InterExclusive) => {
-                            read(query, &self.by_rows(&carried, &before), columns)
-                        }
-                        _ => read(query, &inter, columns),
-                    };
+                    let before = || self.by_rows(&carried, &before);
+                    let of_before = of_chunks_before(query, [&carried, &inter], before, slip);
                     let of_own = match slip {
                         Some(ChunkSlip::ReadBefore) => vec![T::zero(); columns],
                         Some(ChunkSlip::IntraUndecayed) => read(query, &own.plain, columns),
