@@ -49,7 +49,9 @@ impl Grammar<'_> {
                 Some(Edit::new(step.name, Change::Before(slot, op.clone(), Vec::new())))
             };
             let edits: Vec<Edit> = self.right.steps().iter().filter_map(edit).collect();
-            let Some(at) = edits.first().map(|edit| edit.at) else { return };
+            // What one step alone reads is changed there.
+            let [first, _, ..] = edits.as_slice() else { return };
+            let at = first.at;
             self.add_all(Kind::Axes, cost::PLAIN, edits, at, told);
         }
     }
