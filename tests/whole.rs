@@ -115,6 +115,21 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
             "the features go through GELU, not through GELU by tanh",
         ),
         ("gpt2", "bias", "transformer.h.0.mlp.out", 0, "the bias is not added"),
+        (
+            "mixtral",
+            "router",
+            "model.layers.1.mlp.out",
+            1,
+            "the weights of the experts that are chosen are not made up to 1",
+        ),
+        ("smollm3", "rope", "model.layers.1.self_attn.out", 1, "rope is half where none was meant"),
+        (
+            "bloom",
+            "residual",
+            "transformer.h.1.self_attention.out",
+            1,
+            "its module adds it to transformer.h.1.input_layernorm.out",
+        ),
     ] {
         let found =
             compared(&at(&format!("{reference}-reference")), &at(&format!("{reference}-{port}")));
