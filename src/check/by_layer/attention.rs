@@ -119,6 +119,12 @@ pub fn checked(
             let other = others.into_iter().find(is_it);
             let is_explained = other.is_some();
             facts.extend(other.map(|(_, told)| told));
+            if facts.is_empty() && !explains(&report) && sides.right.ranks.passes.len() > 1 {
+                let steps = own.iter().map(|path| check(path, &flags, &map, tolerances));
+                if let Some(of_step) = steps.flatten().find(explains) {
+                    return Ok(Some((Some(of_step), facts)));
+                }
+            }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // What the port has of it does not fit the reference's run.
@@ -130,6 +136,12 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// Whether a check names a mistake.
+pub fn explains(report: &Report) -> bool {
+    let diagnosis = report.diagnosis.as_ref().filter(|_| !report.is_same());
+    diagnosis.is_some_and(|found| !found.findings.is_empty())
 }
 
 /// What both sides' attention at a node computed, by its records; nothing where these are of other rows.

@@ -26,6 +26,8 @@ pub struct Joined {
     pub orders: BTreeMap<(Vec<usize>, usize), Vec<String>>,
     /// Orders that are known, by the length of the axis.
     known: HashMap<usize, Vec<usize>>,
+    /// Whether tensors are partial sums, by their names in any layer.
+    sums: HashMap<String, bool>,
 }
 
 impl Joined {
@@ -40,27 +42,37 @@ impl Joined {
                 }
             }
         }
-        let mut joins = Vec::with_capacity(all.len());
-        for (info, own) in all {
-            let meant = whole.infos().iter().position(|known| known.name == info.name);
-            let (join, shape) = self.of(whole, meant, &ranks, &own)?;
-            joins.push((Info { shape: shape.unwrap_or(info.shape.clone()), ..info }, join));
+        let mut joins: Vec<Option<(Info, Join)>> = vec![None; all.len()];
+        // What is wrong may come near to nothing, and is joined as that of other layers; so these are first.
+        for is_last in [false, true] {
+            for ((info, own), place) in
+                all.iter().zip(&mut joins).filter(|(_, place)| place.is_none())
+            {
+                let meant = whole.infos().iter().position(|known| known.name == info.name);
+                let Some((join, shape)) = self.of((whole, meant), &ranks, own, (info, is_last))?
+                else {
+                    continue;
+                };
+                let shape = shape.unwrap_or(info.shape.clone());
+                *place = Some((Info { shape, ..info.clone() }, join));
+            }
         }
-        Ok(Bundle::joined(path, ranks, joins))
+        Ok(Bundle::joined(path, ranks, joins.into_iter().flatten().collect()))
     }
 
-    /// How one tensor is made of those of the ranks, and which shape it has then.
+    /// How one tensor is made of those of the ranks, and which shape it has then; nothing where that is not clear, and others
+    /// are to be looked at first.
     fn of(
         &mut self,
-        whole: &Bundle,
-        meant: Option<usize>,
+        (whole, meant): (&Bundle, Option<usize>),
         ranks: &[Bundle],
         own: &[Own],
-    ) -> Result<(Join, Option<Vec<usize>>)> {
+        (info, is_last): (&Info, bool),
+    ) -> Result<Option<(Join, Option<Vec<usize>>)>> {
         let Some((rank, at)) = own.first().copied() else {
-            return Ok((Join::One(0, 0), None));
+            return Ok(Some((Join::One(0, 0), None)));
         };
-        let one = (Join::One(rank, at), None);
+        let one = Some((Join::One(rank, at), None));
         let shapes: Vec<&[usize]> = own
             .iter()
             .filter_map(|(rank, at)| Some(ranks.get(*rank)?.infos().get(*at)?.shape.as_slice()))
@@ -78,40 +90,50 @@ impl Joined {
             let mut shape = shape.to_vec();
             shape[axis] = long;
             self.counts[2] += 1;
-            return Ok((Join::Pieces(axis, pieces), Some(shape)));
+            return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
-        self.of_one_shape(known.map(|(at, _)| (whole, at)), ranks, own)
-            .map(|join| (join.unwrap_or(one.0), None))
+        let is_sum = self.is_sum(
+            known.map(|(at, _)| (whole, at)),
+            ranks,
+            own,
+            (in_any_layer(&info.name), is_last),
+        )?;
+        let Some(is_sum) = is_sum else { return Ok(None) };
+        self.counts[usize::from(is_sum)] += 1;
+        Ok(if is_sum { Some((Join::Sum(own.to_vec()), None)) } else { one })
     }
 
-    /// Tensors of one shape: the same on all ranks, or partial sums.
-    fn of_one_shape(
+    /// Whether tensors of one shape are partial sums, and not the same on all ranks.
+    fn is_sum(
         &mut self,
         meant: Option<(&Bundle, usize)>,
         ranks: &[Bundle],
         own: &[Own],
-    ) -> Result<Option<Join>> {
+        (name, is_last): (String, bool),
+    ) -> Result<Option<bool>> {
         let samples: Vec<Tensor> = own
             .iter()
             .filter_map(|(rank, at)| Some(sample(ranks.get(*rank)?, *at, 0, SAMPLE)))
             .collect::<Result<_>>()?;
-        let Some((first, others)) = samples.split_first() else { return Ok(None) };
+        let Some((first, others)) = samples.split_first() else { return Ok(Some(false)) };
         let mut are_same = true;
         let mut sum = first.clone();
         for other in others {
             are_same &= agree(first, other)?;
             sum = sum.add(other)?;
         }
-        let is_sum = match meant {
-            _ if are_same => false,
-            Some((whole, at)) => {
-                let meant = sample(whole, at, 0, SAMPLE)?;
-                apart(&meant, &sum)? < apart(&meant, first)?
-            }
-            None => true,
-        };
-        self.counts[usize::from(is_sum)] += 1;
-        Ok(is_sum.then(|| Join::Sum(own.to_vec())))
+        let Some((whole, at)) = meant.filter(|_| !are_same) else { return Ok(Some(!are_same)) };
+        let meant = sample(whole, at, 0, SAMPLE)?;
+        let [of_sum, of_one] = [apart(&meant, &sum)?, apart(&meant, first)?];
+        let is_sum = of_sum < of_one;
+        if of_sum.min(of_one) <= NEAR {
+            self.sums.insert(name, is_sum);
+        } else if let Some(usual) = self.sums.get(&name) {
+            return Ok(Some(*usual));
+        } else if !is_last {
+            return Ok(None);
+        }
+        Ok(Some(is_sum))
     }
 
     /// The pieces of a tensor along an axis, in the order in which the reference has them.
@@ -254,6 +276,11 @@ fn sample(file: &Bundle, at: usize, first: usize, count: usize) -> Result<Tensor
     let all: usize = file.infos().get(at).map_or(0, |info| info.shape.iter().product());
     let flat = file.some_of(at, first, count.min(all.saturating_sub(first)))?;
     wide(&flat.reshape((1, 1, flat.elem_count()))?)
+}
+
+/// A name without the numbers of layers.
+fn in_any_layer(name: &str) -> String {
+    name.split(|c: char| c.is_ascii_digit()).collect()
 }
 
 fn agree(left: &Tensor, right: &Tensor) -> Result<bool> {

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::report::Report;
+use super::step_report::Status;
 use super::thresholds::ALLOWED;
 use super::tolerance::{Tolerance, Tolerances};
 use base::error::{Result, shown};
@@ -106,6 +107,16 @@ fn covers(report: &Report) -> bool {
     report.is_same() && report.steps.iter().any(|step| last.contains(&step.name.as_str()))
 }
 
+/// Whether a check found that what a part gives in the end differs.
+fn differs(report: &Report) -> bool {
+    let last = [Name::Output, Name::Concat].map(Name::as_str);
+    let mut steps = report.steps.iter();
+    steps.any(|step| {
+        last.contains(&step.name.as_str())
+            && [Status::Differs, Status::Inherited].contains(&step.status)
+    })
+}
+
 /// Judges the parts, one after the other.
 struct Judge<'a> {
     sides: &'a Sides,
@@ -118,6 +129,9 @@ type Growth = HashMap<(ModelPart, bool), f64>;
 
 /// An error that is so many times smaller behind a part has no effect.
 const FAR: f64 = 1000.0;
+
+/// Rounding in 16 bits adds less than so much of the size of a row to what an attention gives, by its own.
+const OF_ROUNDING: f64 = 0.5;
 
 /// Fewer parts of a kind say nothing of what is usual.
 const LEAST_PARTS: usize = 3;
@@ -257,7 +271,11 @@ impl Judge<'_> {
             return Ok(Line { how: How::Recomputed, is_wrong: true, open: None, ..line });
         }
         let is_right = told.report.as_ref().is_some_and(covers);
-        Ok(Line { is_wrong: line.is_wrong && !is_right, ..line })
+        // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row.
+        let is_other = told.report.as_ref().is_some_and(differs)
+            && line.own.is_some_and(|own| own > OF_ROUNDING);
+        let how = if is_other { How::Recomputed } else { line.how };
+        Ok(Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line })
     }
 
     /// That the two recordings begin with other numbers: what went into the first part is off by more than rounding adds up

@@ -254,9 +254,14 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
     let mut before: Option<(usize, Node)> = None;
     for (rank, file) in stages.iter().enumerate() {
         let all = nodes(file);
-        // What a whole layer got, or else the first part in it.
-        let inputs = all.iter().filter(|node| node.is_input && node.layer.is_some());
-        let got = inputs.min_by_key(|node| (node.layer, (node.rank + 10) % 100));
+        // What a whole layer got, or else the first part in it; what went into a later part, others made in the stage.
+        let of_layers = || all.iter().enumerate().filter(|(_, node)| node.layer.is_some());
+        let inputs = of_layers().filter(|(_, node)| node.is_input);
+        let got = inputs.min_by_key(|(_, node)| (node.layer, (node.rank + 10) % 100));
+        let is_first = |(at, _): &(usize, &Node)| {
+            of_layers().take_while(|(own, _)| own < at).all(|(_, node)| node.is_input)
+        };
+        let got = got.filter(is_first).map(|(_, node)| node);
         let mut handed = None;
         if let (Some(got), Some((last, gave))) = (got, before.take()) {
             let (Some(one), Some(other)) =

@@ -8,6 +8,7 @@ mod applied;
 mod axes;
 mod bits;
 mod blocks;
+mod caches;
 mod cells;
 mod delta;
 mod gradient_tiles;
@@ -62,6 +63,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.masks();
     grammar.added();
     grammar.of_inputs();
+    grammar.of_cache();
     grammar.of_parts();
     grammar.of_sinks();
     grammar.of_tiles();

@@ -1,0 +1,99 @@
+//! What goes wrong where a run reads keys and values of earlier tokens from a cache?
+
+use super::Grammar;
+use crate::candidate::{Edits, cost};
+use program::{Along, Change, Edit, Kind, Name, Slip};
+
+/// The axes of what a cache holds: (batch, head, key, `head_dim`).
+const BATCH: usize = 0;
+const KEY: usize = 2;
+
+impl Grammar<'_> {
+    /// Slots of the cache that are those of another item or token, or empty.
+    pub(super) fn of_cache(&mut self) {
+        let [cached, past] = [Name::KCached, Name::KPast].map(|name| {
+            let shape = self.right.step(name).map(|step| step.axes.shape())?;
+            <[usize; 4]>::try_from(shape).ok()
+        });
+        let (Some([items, _, keys, _]), Some([_, _, past, _])) = (cached, past) else { return };
+        if past == 0 || past >= keys {
+            return;
+        }
+        let along = |axis: usize, along: Along| Slip::Along(axis, along);
+        let take = |place: &dyn Fn(usize) -> usize| {
+            vec![(along(KEY, Along::Take((0..keys).map(place).collect())), None)]
+        };
+        let zero = |places: Vec<usize>| vec![(along(KEY, Along::Zero(places)), None)];
+        // The later edit is made closer to the step: the new tokens are as they were.
+        let of_item = |item: &dyn Fn(usize) -> usize| {
+            let only = Slip::Only { axis: KEY, places: (past..keys).collect() };
+            let other = along(BATCH, Along::Take((0..items).map(item).collect()));
+            vec![(other, None), (only, Some(()))]
+        };
+        let new = keys - past;
+        let mut all = vec![
+            (zero((0..past).collect()), tr!("the slots of earlier tokens are read as 0").to_owned()),
+            (zero(vec![0]), tr!("the first slot of the cache is read as 0").to_owned()),
+            (zero(vec![past - 1]), tr!("the last slot of the cache is read as 0").to_owned()),
+            (zero((past..keys).collect()), tr!("the slots of the new tokens are read as 0").to_owned()),
+            (
+                take(&|key| if key < past { key } else { key.saturating_sub(new) }),
+                tr!("the slots of the new tokens hold what stands before them: they are read before they are written").to_owned(),
+            ),
+            (
+                take(&|key| if key < past { key.saturating_sub(1) } else { key }),
+                tr!("the slots of earlier tokens are read one place late, the first twice").to_owned(),
+            ),
+            (
+                take(&|key| if key < past { (key + 1).min(past - 1) } else { key }),
+                tr!("the slots of earlier tokens are read one place early, the last twice").to_owned(),
+            ),
+            (
+                take(&|key| if key < past { past - 1 - key } else { key }),
+                tr!("the slots of earlier tokens are read in reverse").to_owned(),
+            ),
+        ];
+        if items > 1 {
+            let others = |told: &str| tr!("the slots of earlier tokens are those of {told}", told);
+            all.push((of_item(&|item| (item + 1) % items), others(tr!("the next item"))));
+            all.push((of_item(&|_| 0), others(tr!("the first item"))));
+            if items > 2 {
+                let before = of_item(&|item| (item + items - 1) % items);
+                all.push((before, others(tr!("the item before"))));
+                let reversed = of_item(&|item| items - 1 - item);
+                all.push((reversed, others(tr!("the items in reverse"))));
+            }
+        }
+        let readers = |name: Name| -> Vec<(Name, usize)> {
+            let steps = self.right.steps().iter();
+            let slots = steps.flat_map(|step| {
+                let read = self.read(step).into_iter().enumerate();
+                read.filter(move |(_, read)| *read == name).map(|(slot, _)| (step.name, slot))
+            });
+            slots.collect()
+        };
+        let of = [Name::KCached, Name::VCached].map(|name| (name, readers(name)));
+        let Some((first, _)) = of[0].1.first().copied() else { return };
+        for (ops, told) in all {
+            let edits = of.each_ref().map(|(name, readers)| -> Edits {
+                let each = readers.iter().flat_map(|(at, slot)| {
+                    ops.iter().map(move |(op, is_beside)| {
+                        let beside = is_beside.map(|()| *name).into_iter().collect();
+                        Edit::new(*at, Change::Before(*slot, op.clone().into(), beside))
+                    })
+                });
+                each.collect()
+            });
+            let [of_keys, of_values] = edits;
+            let both = [of_keys.clone(), of_values.clone()].concat();
+            for (edits, what) in [
+                (both, tr!("of keys and values, {told}", told)),
+                (of_keys, tr!("of keys, {told}", told)),
+                (of_values, tr!("of values, {told}", told)),
+            ] {
+                let at = edits.first().map_or(first, |edit| edit.at);
+                self.add_all(Kind::Axes, cost::COMMON, edits, at, what);
+            }
+        }
+    }
+}
