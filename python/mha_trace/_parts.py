@@ -62,7 +62,8 @@ class Parts:
             f"{path}.{name}": (tensor, _version(tensor))
             for path, module in self.parts.items()
             if path not in blocks and not is_list(path) and "Embedding" not in type(module).__name__
-            for name, tensor in module.named_parameters()
+            for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+            if tensor.dim() > 0
         }
 
     def start(self, undo: ExitStack) -> None:

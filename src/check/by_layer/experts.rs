@@ -37,6 +37,19 @@ struct Routing {
     count: usize,
     /// Whether the correction bias has a part in the choice.
     is_corrected: bool,
+    /// Among which groups of experts the choice is made, where it is not among all.
+    groups: Option<Groups>,
+}
+
+/// The best groups of experts ("DeepSeek-V2", 2024, section 2.1.3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Groups {
+    /// How many groups there are.
+    all: usize,
+    /// How many of them are chosen.
+    chosen: usize,
+    /// A group is as good as the sum of so many of its best experts.
+    best: usize,
 }
 
 /// What an expert computes.
@@ -73,6 +86,31 @@ enum Shared {
     None,
     Plain,
     Gated,
+}
+
+impl Groups {
+    /// All that so many experts may be chosen by.
+    fn of(experts: usize) -> Vec<Self> {
+        let counts =
+            [2, 4, 8].into_iter().filter(|all| experts.is_multiple_of(*all) && experts > *all);
+        let chosen = counts.flat_map(|all| (1..all).map(move |chosen| (all, chosen)));
+        chosen.flat_map(|(all, chosen)| [1, 2].map(|best| Self { all, chosen, best })).collect()
+    }
+
+    /// Whether an expert of these scores is in a group that is chosen.
+    fn admitted(self, scores: &[f64]) -> Vec<bool> {
+        let size = scores.len() / self.all;
+        let good = |group: &[f64]| {
+            let mut own = group.to_vec();
+            own.sort_by(|left, right| right.total_cmp(left));
+            own.iter().take(self.best).sum::<f64>()
+        };
+        let good: Vec<f64> = scores.chunks(size).map(good).collect();
+        let mut order: Vec<usize> = (0..good.len()).collect();
+        order.sort_by(|left, right| good[*right].total_cmp(&good[*left]));
+        order.truncate(self.chosen);
+        (0..scores.len()).map(|at| order.contains(&(at / size))).collect()
+    }
 }
 
 impl Score {
@@ -198,10 +236,18 @@ impl<'p> Experts<'p> {
                     is_normed,
                     count,
                     is_corrected: *is_corrected,
+                    groups: None,
                 })
             })
         });
-        let routings: Vec<Routing> = routings.collect();
+        let mut routings: Vec<Routing> = routings.collect();
+        let in_groups = |groups: Groups| {
+            let of = move |own: &Routing| Routing { groups: Some(groups), ..*own };
+            routings.iter().map(of).collect::<Vec<_>>()
+        };
+        let in_groups: Vec<Routing> =
+            Groups::of(self.first.len()).into_iter().flat_map(in_groups).collect();
+        routings.extend(in_groups);
         let ways = units.flat_map(|unit| routings.iter().map(move |routing| (unit, *routing)));
         let all = ways.flat_map(|(unit, routing)| {
             shared.iter().map(move |shared| Mixture { routing, unit, shared: *shared, scale: 1.0 })
@@ -278,10 +324,12 @@ impl<'p> Experts<'p> {
             _ => 0.0,
         };
         let mut order: Vec<usize> = (0..logits.len()).collect();
-        order.sort_by(|left, right| {
-            let by = |at: usize| score(logits[at]) + corrected(at);
-            by(*right).total_cmp(&by(*left))
-        });
+        let by: Vec<f64> = order.iter().map(|at| score(logits[*at]) + corrected(*at)).collect();
+        if let Some(groups) = own.groups {
+            let admitted = groups.admitted(&by);
+            order.retain(|at| admitted[*at]);
+        }
+        order.sort_by(|left, right| by[*right].total_cmp(&by[*left]));
         order.truncate(own.count);
         let weight = |at: usize| if own.score == Score::Equal { 1.0 } else { score(logits[at]) };
         let sum: f64 = if own.is_normed { order.iter().map(|at| weight(*at)).sum() } else { 1.0 };
@@ -378,6 +426,19 @@ impl Mixture {
         });
         add(own.is_corrected != right.is_corrected, &|| {
             tr!("the correction bias has no part in the choice of experts").to_owned()
+        });
+        let told = |groups: Option<Groups>| match groups {
+            Some(Groups { all, chosen, .. }) => {
+                tr!("in the best {chosen} of {all} groups", chosen, all)
+            }
+            None => tr!("among all").to_owned(),
+        };
+        add(own.groups != right.groups, &|| {
+            tr!(
+                "experts are chosen {own}, not {meant}",
+                own = told(own.groups),
+                meant = told(right.groups)
+            )
         });
         add(self.unit.map != meant.unit.map, &|| {
             tr!(

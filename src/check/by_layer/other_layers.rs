@@ -72,7 +72,9 @@ pub fn behind_rotation(entries: &mut [Entry], reference: &Bundle) {
         (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
     ] {
         let is_behind = |entry: &Entry| behind.iter().any(|name| entry.name == name.as_str());
-        let last = behind.into_iter().find(|name| has(reference, *name));
+        let is_rotated = reference.config().is_some_and(|config| config.rope.is_some());
+        let recorded = behind.into_iter().find(|name| has(reference, *name));
+        let last = recorded.or(is_rotated.then_some(behind[0]));
         let Some(last) = last.filter(|_| !entries.iter().any(is_behind)) else { continue };
         for entry in entries.iter_mut().filter(|entry| entry.name == heads.as_str()) {
             last.as_str().clone_into(&mut entry.name);

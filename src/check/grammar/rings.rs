@@ -50,6 +50,28 @@ impl Grammar<'_> {
                 add(of(&|_, q, k| place[k] > place[q]), told.as_str());
             }
         }
+        for chunks in
+            CHUNKS.into_iter().filter(|chunks| queries == keys && keys.is_multiple_of(*chunks))
+        {
+            let size = keys / chunks;
+            for (rank, lost) in
+                (0..chunks).flat_map(|rank| (0..chunks).map(move |lost| (rank, lost)))
+            {
+                let is_lost = |q: usize, k: usize| q / size == rank && k / size == lost;
+                let is_seen = |(q, k): (usize, usize)| is_lost(q, k) && !own.at(0, q, k);
+                let mut cells = (0..queries).flat_map(|q| (0..keys).map(move |k| (q, k)));
+                if rank == lost || !cells.any(is_seen) {
+                    continue;
+                }
+                let told = tr!(
+                    "of {chunks} ranks with a chunk of tokens each, rank {rank} never sees the keys of rank {lost}",
+                    chunks,
+                    rank,
+                    lost
+                );
+                add(of(&|b, q, k| own.at(b, q, k) || is_lost(q, k)), told.as_str());
+            }
+        }
         if let Some((_, Some(window))) = self.causal() {
             let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
             add(
@@ -62,6 +84,9 @@ impl Grammar<'_> {
         all
     }
 }
+
+/// Over so many ranks tokens are often split.
+const CHUNKS: [usize; 3] = [2, 3, 4];
 
 /// For every cell how many keys behind it its query sees.
 fn seen_behind(own: &Cells) -> Vec<usize> {
