@@ -33,6 +33,9 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
     let is_scaled = pairs().zip(&factors).all(|((meant, own), factor)| {
         near(&meant.iter().map(|number| number * factor).collect::<Vec<_>>(), own)
     });
+    if own.iter().flatten().all(|number| *number == 0.0) {
+        return Ok(Some(tr!("all of it is 0: it is left out, or not filled").to_owned()));
+    }
     if is_scaled {
         let (least, most) =
             factors.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), own| {

@@ -146,6 +146,12 @@ impl<'a> Exact<'a> {
         let rows = self.sides.some_rows(at, found.row, FEW);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
         let parameters = self.of_port(at, parameters, found)?;
+        if let Some((name, x)) = self.read_in_port(at, input, &rows)?
+            && let Some(given) = reading.gives(&x, &parameters)?
+            && apart(&recorded, &given)? <= found.tolerance
+        {
+            return Ok(Some(name));
+        }
         let mut earlier = self.earlier(at, &rows, 1)?;
         earlier.retain(|(_, x)| x.dims() == recorded.dims());
         // One of them, or the sum of two.
@@ -163,6 +169,46 @@ impl<'a> Exact<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// What the port says that a part reads, where that is no node of the reference: its name, with what it is the sum of
+    /// where it is a norm of one, and its rows.
+    fn read_in_port(
+        &self,
+        at: usize,
+        input: usize,
+        rows: &[usize],
+    ) -> Result<Option<(String, Tensor)>> {
+        let right = &self.sides.right;
+        let (Some((0, node)), [nodes]) = (self.sides.partner(at), right.nodes.as_slice()) else {
+            return Ok(None);
+        };
+        let read = |node: &Node| match *node.reads.as_slice() {
+            [read] => nodes.get(read),
+            _ => None,
+        };
+        let known = self.sides.partner(input).map(|(_, node)| node.name.as_str());
+        let Some(other) = read(node).filter(|other| Some(other.name.as_str()) != known) else {
+            return Ok(None);
+        };
+        let picked =
+            |node: &Node| right.source(0, node).map(|source| source.picked(rows)).transpose();
+        let Some(x) = picked(other)?
+            .filter(|_| other.rows() == node.rows() && self.sides.aligned(at).is_none())
+        else {
+            return Ok(None);
+        };
+        let mut told = other.name.clone();
+        if let Some(behind) = read(other).filter(|_| other.part == ModelPart::Norm)
+            && let Some(own) = picked(behind)?
+        {
+            let terms = terms_of(&own, &self.earlier(at, rows, 1)?, tolerance_of(&own)?)?;
+            let terms: Vec<(usize, f64)> = terms.into_iter().map(|at| (at, 1.0)).collect();
+            if !terms.is_empty() {
+                told = tr!("{told}, made of {terms}", told, terms = self.told(&terms));
+            }
+        }
+        Ok(Some((told, x)))
     }
 
     /// Rows of a node that rows of another one read: those of positions are there once for all items.

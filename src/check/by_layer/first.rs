@@ -87,7 +87,7 @@ fn explained(
         facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
     }
     let beside = exact.beside(at, found)?;
-    let report = match &beside {
+    let mut report = match &beside {
         Some(beside) => exact.diagnosed(beside, Path::new(&partner))?,
         None => None,
     };
@@ -102,6 +102,7 @@ fn explained(
         let meant = meant.map_or("", |meant| meant.name.as_str());
         let (other, meant) = (shown(&other), shown(meant));
         facts.push(tr!("it reads {other}, not {meant}", other, meant));
+        report = None;
     }
     if facts.is_empty() && report.is_none() {
         facts = differing(&sides.left.mixture(&node.path)?, &sides.right.mixture(&partner)?)?;
