@@ -108,6 +108,20 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
         ("llama", "scale", "model.layers.1.self_attn.out", 1, "scale-sqrt-d-model: "),
         ("llama", "transposed", "model.layers.0.self_attn.out", 0, "weight-transposed-o: "),
         (
+            "llama",
+            "not-written",
+            "model.layers.1.self_attn.out",
+            1,
+            "the slots of the new tokens hold what stands before them",
+        ),
+        (
+            "llama",
+            "other-item",
+            "model.layers.1.self_attn.out",
+            1,
+            "the slots of earlier tokens are those of the next item",
+        ),
+        (
             "gpt2",
             "gelu",
             "transformer.h.1.mlp.out",
@@ -166,9 +180,9 @@ fn parameters_that_are_not_the_references_are_told() {
     );
 }
 
-/// The tensors of a recording under other names, in a file that says nothing else of them.
-fn renamed(from: &str, to: &Path, rename: impl Fn(&str) -> Option<String>) {
-    let mut bundle = Bundle::open(&at(from).join("parts.safetensors")).expect("opens");
+/// The tensors of a file under other names, in one that says nothing else of them.
+fn renamed(from: &Path, to: &Path, rename: impl Fn(&str) -> Option<String>) {
+    let mut bundle = Bundle::open(from).expect("opens");
     let count = bundle.infos().len();
     let entries = (0..count).map(|at| bundle.entry(at).expect("reads"));
     let tensors: HashMap<String, Tensor> =
@@ -197,7 +211,7 @@ fn modules_of_other_names_are_matched_by_order_and_width() {
         [("llama-eager", None), ("llama-gelu", Some(1)), ("llama-one-more", Some(2))]
     {
         let path = folder.path().join("flax.safetensors");
-        renamed(port, &path, in_flax);
+        renamed(&at(port).join("parts.safetensors"), &path, in_flax);
         let found = compared(&at("llama-reference"), &path);
         assert_eq!(found.first.and_then(|at| found.lines[at].layer), layer, "{port}");
         assert_eq!(found.compared(), 18, "{port}");
@@ -206,12 +220,12 @@ fn modules_of_other_names_are_matched_by_order_and_width() {
     }
     // Where neither says what reads what, the order of layers and parts does.
     let (left, right) = (folder.path().join("a.safetensors"), folder.path().join("b.safetensors"));
-    renamed("llama-eager", &left, in_flax);
-    renamed("llama-gelu", &right, in_flax);
+    renamed(&at("llama-eager").join("parts.safetensors"), &left, in_flax);
+    renamed(&at("llama-gelu").join("parts.safetensors"), &right, in_flax);
     let found = compared(&left, &right);
     let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
     assert_eq!((first.part, first.layer), (ModelPart::Mlp, Some(1)));
-    renamed("llama-reference", &right, in_flax);
+    renamed(&at("llama-reference").join("parts.safetensors"), &right, in_flax);
     assert!(compared(&left, &right).is_same());
 }
 
@@ -280,6 +294,21 @@ fn right_ranks_are_joined_and_not_accused() {
     }
 }
 
+/// What went into a later part of a stage is not what the stage got.
+#[test]
+fn a_stage_whose_input_was_not_recorded_is_not_accused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for rank in ["rank0", "rank1"] {
+        let to = folder.path().join(rank);
+        std::fs::create_dir(&to).expect("made");
+        let parts = fixtures("ranks").join("stages").join(rank).join("parts.safetensors");
+        let kept = |name: &str| (name != "model.layers.0.in").then(|| name.to_owned());
+        renamed(&parts, &to.join("parts.safetensors"), kept);
+    }
+    let found = compared(&fixtures("ranks").join("reference"), folder.path());
+    assert!(found.is_same() && found.warning.is_none(), "{:?}", found.warning);
+}
+
 #[test]
 fn what_ranks_do_wrong_is_named() {
     for (name, wrong, mistake) in [
@@ -297,7 +326,11 @@ fn what_ranks_do_wrong_is_named() {
         ),
         ("heads-kv", "model.layers.1.self_attn.out", "the ranks hold the pieces 0, 1, 0, 1 of b_k"),
         ("heads-words", "lm_head.out", "put together in the order 1, 0"),
-        ("tokens-left-out", "model.layers.1.self_attn.out", "in query rows 4 to 7 alone"),
+        (
+            "tokens-left-out",
+            "model.layers.1.self_attn.out",
+            "of 2 ranks with a chunk of tokens each, rank 1 never sees the keys of rank 0",
+        ),
         (
             "tokens-positions",
             "model.layers.1.self_attn.out",

@@ -255,13 +255,12 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
     for (rank, file) in stages.iter().enumerate() {
         let all = nodes(file);
         // What a whole layer got, or else the first part in it; what went into a later part, others made in the stage.
-        let of_layers = || all.iter().enumerate().filter(|(_, node)| node.layer.is_some());
-        let inputs = of_layers().filter(|(_, node)| node.is_input);
-        let got = inputs.min_by_key(|(_, node)| (node.layer, (node.rank + 10) % 100));
-        let is_first = |(at, _): &(usize, &Node)| {
-            of_layers().take_while(|(own, _)| own < at).all(|(_, node)| node.is_input)
-        };
-        let got = got.filter(is_first).map(|(_, node)| node);
+        let place = |node: &Node| (node.layer, (node.rank + 10) % 100);
+        let of_layers = || all.iter().filter(|node| node.layer.is_some());
+        let got = of_layers().filter(|node| node.is_input).min_by_key(|node| place(node));
+        let made = of_layers().filter(|node| !node.is_input && node.part != ModelPart::Layer);
+        let first_made = made.map(place).min();
+        let got = got.filter(|got| first_made.is_none_or(|made| place(got) <= made));
         let mut handed = None;
         if let (Some(got), Some((last, gave))) = (got, before.take()) {
             let (Some(one), Some(other)) =
