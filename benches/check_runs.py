@@ -449,6 +449,9 @@ def as_other_code(rng, given, steps, settings):
     said = {name: value for name, value in settings.items() if name not in UNSAID}
     if "k_past" in given:
         said.pop("past", None)
+    # from X (1, items, features) and an output alone nobody could tell items of one token from the tokens of one item
+    if tokens_first and settings["seq_len"] == 1 and settings["batch"] > 1 and list(steps) == ["output"]:
+        said["seq_len"] = 1
     return tensors, [flag(name, value, Path()) for name, value in said.items()]
 
 

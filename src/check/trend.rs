@@ -1,5 +1,8 @@
 //! What do the differences of two values have in common? Those of rounding have nothing.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use candle_core::Tensor;
 
 use super::cells::cells;
@@ -144,8 +147,10 @@ impl Trends {
         let size = exact.iter().filter(|value| value.is_finite());
         let size = size.fold(0.0, |size: f64, value| size.max(value.abs()));
         let relative = if v_v > 0.0 { d_d / v_v } else { 0.0 };
+        let twins = twins(&rounded, dims.last().copied().unwrap_or(1));
         let groupings = groupings(&named).into_iter().map(|shared| {
-            let sums = sums(&dims, &shared, &rounded, &exact, &is_masked, relative);
+            let twins = in_groups(&dims, &shared, &twins);
+            let sums = sums(&dims, &shared, [&rounded, &exact], &is_masked, (relative, &twins));
             let squares = sums.iter().map(|sums| sums.d_d).sum();
             let mut spreads = spreads(&sums);
             if add_up {
@@ -183,7 +188,7 @@ impl Trends {
         }
         let (left, right) = (cells(left)?, cells(right)?);
         Ok(self.groupings.iter().all(|grouping| {
-            let sums = sums(&self.dims, &grouping.shared, &left, &right, &is_masked, 0.0);
+            let sums = sums(&self.dims, &grouping.shared, [&left, &right], &is_masked, (0.0, &[]));
             // Other instructions round more or less: what is left without what each group shares tells how much.
             let left_by = |own: fn(&Sums) -> f64| {
                 let left: f64 = sums.iter().map(own).filter(|left| left.is_finite()).sum();
@@ -226,33 +231,63 @@ fn groupings(axes: &[Axis]) -> Vec<Vec<usize>> {
     groupings
 }
 
+/// For each row the first one that has the same numbers.
+fn twins(rounded: &[f64], width: usize) -> Vec<usize> {
+    let mut known = HashMap::new();
+    let first = |(at, row): (usize, &[f64])| {
+        let mut hasher = DefaultHasher::new();
+        row.iter().for_each(|number| number.to_bits().hash(&mut hasher));
+        *known.entry(hasher.finish()).or_insert(at)
+    };
+    rounded.chunks(width.max(1)).enumerate().map(first).collect()
+}
+
+/// For each row how many of its group have its numbers.
+fn in_groups(dims: &[usize], shared: &[usize], twins: &[usize]) -> Vec<f64> {
+    let last = dims.len().saturating_sub(1);
+    let width = dims.last().copied().unwrap_or(1).max(1);
+    let of_rows: Vec<usize> = shared.iter().copied().filter(|axis| *axis != last).collect();
+    let group = group_of(dims, &of_rows);
+    let group = |row: usize| group(row * width);
+    let mut counts = HashMap::new();
+    for (row, twin) in twins.iter().enumerate() {
+        *counts.entry((group(row), *twin)).or_insert(0.0) += 1.0;
+    }
+    twins.iter().enumerate().map(|(row, twin)| counts[&(group(row), *twin)]).collect()
+}
+
+/// Which group a cell is of, among those that share their places on some axes.
+fn group_of(dims: &[usize], shared: &[usize]) -> impl Fn(usize) -> usize {
+    let stride = |axis: &usize| dims[axis + 1..].iter().product::<usize>().max(1);
+    let places: Vec<(usize, usize)> =
+        shared.iter().map(|axis| (stride(axis), dims[*axis])).collect();
+    move |cell| places.iter().fold(0, |group, (stride, size)| group * size + cell / stride % size)
+}
+
 /// The sums of every group. What a cell is off by has the variance of what it is seen to be off by, and `relative` of
-/// its own square.
+/// its own square; where it stands for so many others of its group, which round alike, it has so many times that.
 fn sums(
     dims: &[usize],
     shared: &[usize],
-    left: &[f64],
-    right: &[f64],
+    [left, right]: [&[f64]; 2],
     is_masked: impl Fn(f64) -> bool,
-    relative: f64,
+    (relative, alike): (f64, &[f64]),
 ) -> Vec<Sums> {
-    let strides: Vec<usize> =
-        shared.iter().map(|axis| dims[axis + 1..].iter().product::<usize>().max(1)).collect();
+    let width = dims.last().copied().unwrap_or(1).max(1);
     let count = shared.iter().map(|axis| dims[*axis]).product();
+    let group = group_of(dims, shared);
     let mut groups = vec![Sums::default(); count];
     for (at, (left, right)) in left.iter().zip(right).enumerate() {
         if !left.is_finite() || !right.is_finite() || is_masked(*right) {
             continue;
         }
-        let places = shared.iter().zip(&strides);
-        let group =
-            places.fold(0, |group, (axis, stride)| group * dims[*axis] + at / stride % dims[*axis]);
-        let (sums, d) = (&mut groups[group], left - right);
+        let (sums, d) = (&mut groups[group(at)], left - right);
         sums.count += 1.0;
         sums.d += d;
         sums.d_d += d * d;
         sums.d_v += d * right;
-        let variance = d * d + relative * right * right;
+        let alike = alike.get(at / width).copied().unwrap_or(1.0);
+        let variance = alike * (d * d + relative * right * right);
         sums.variance += variance;
         sums.variance_v_v += variance * right * right;
         sums.v += right;
@@ -262,8 +297,8 @@ fn sums(
     groups
 }
 
-/// The spreads of groups whose cells are off by rounding. Cells that round alike, as those of equal tokens do, cancel out
-/// less than others: by how much shows in all groups together.
+/// The spreads of groups whose cells are off by rounding. Cells that round nearly alike, as those of similar tokens do, cancel
+/// out less than others: by how much shows in all groups together.
 fn spreads(groups: &[Sums]) -> Vec<Spread> {
     let alone = groups.iter().map(|sums| Spread {
         shift: sums.variance.sqrt() / sums.count,
