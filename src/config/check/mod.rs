@@ -69,6 +69,13 @@ pub(crate) fn check(c: &Config) -> Result<()> {
         let what = tr!("wrt: no step is called {name}", name = quoted(name));
         return refuse(what, "give names of inputs, parameters or steps, such as x,w_q");
     }
+    let mut gradients = wrt.filter_map(|name| Name::in_files(name));
+    if let Some(name) = gradients.find(|name| name.is_gradient()) {
+        let name = name.as_str();
+        let what = tr!("wrt: {name} is a gradient itself", name);
+        let of = name.trim_start_matches("d_");
+        return refuse(what, tr!("name what it is the gradient of: --wrt {of}", of));
+    }
     latents::check(c)?;
     latents::beside(c)?;
     positions::check(c)?;
