@@ -215,7 +215,11 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
         return None;
     }
     Some(if of_factor >= of_addend {
-        let factor = short(1.0 + round(slope));
+        // Where digits end before it says more than 1, what it is off by says it.
+        let factor = match slope.abs() < 1e-5 {
+            true => format!("1 {} {:.1e}", if slope < 0.0 { '−' } else { '+' }, slope.abs()),
+            false => short(1.0 + round(slope)),
+        };
         tr!(
             "it is about {factor} times what it should be, {of_factor}",
             factor,

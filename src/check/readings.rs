@@ -1,6 +1,6 @@
 //! Which ways are there to understand a recorded file?
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::bias_claim::with_its_bias;
 use super::cells::cells;
@@ -140,6 +140,9 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
         matches.extend(foreign::join_states(&mut record)?);
     }
     let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
+    if draft.settings.dtype.is_none() && is_of_f64(&draft.record)? {
+        draft.settings.dtype = Some(config::DType::F64);
+    }
     let stated = draft.settings.clone();
     let is_stated = |setting: &Setting| setting.is_set(&stated) || setting.is_left_out(&stated);
     let whole = draft.record.clone();
@@ -417,6 +420,24 @@ fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
 }
 
 /// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
+/// Whether all numbers that other code wrote are in f64, and are not those of a narrower type that was widened.
+fn is_of_f64(record: &Record) -> Result<bool> {
+    let is_float =
+        |entry: &&Entry| entry.tensor.dtype().is_float() && entry.tensor.elem_count() > 1;
+    let floats = || record.entries.iter().filter(is_float);
+    if floats().any(|entry| entry.tensor.dtype() != DType::F64) {
+        return Ok(false);
+    }
+    for entry in floats() {
+        #[allow(clippy::cast_possible_truncation, reason = "it is asked what that loses")]
+        let is_more = |number: &f64| number.is_finite() && f64::from(*number as f32) != *number;
+        if cells(&entry.tensor)?.iter().any(is_more) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn bring_steps(record: &Record, settings: &mut Settings) {
     let has = |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().any(is_it);
     let may_be = |entry: &Entry, name| meanings(&entry.name).contains(&name);

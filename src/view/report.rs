@@ -8,7 +8,7 @@ use super::page::{Block, Table, Text, Tone};
 use base::error::{quoted, shown};
 use base::lang;
 use check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport, Verdict};
-use config::{Config, Queries, Start};
+use config::{Config, DType, Queries, Start};
 use foreign::Unmatched;
 
 /// What the two sides of a comparison are called.
@@ -245,6 +245,7 @@ fn heads(config: &Config) -> String {
         parts.push(tr!("cache {past_len}", past_len = c.past_len));
     }
     parts.extend(c.queries.map(|rows| tr!("queries {rows}", rows = Queries::from(rows))));
+    parts.extend((config.dtype != DType::default()).then(|| config.dtype.to_string()));
     parts.join(" · ")
 }
 
