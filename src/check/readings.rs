@@ -420,6 +420,9 @@ fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
 }
 
 /// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
+/// So many numbers tell their type.
+const SAMPLE: usize = 1000;
+
 /// Whether all numbers that other code wrote are in f64, and are not those of a narrower type that was widened.
 fn is_of_f64(record: &Record) -> Result<bool> {
     let is_float =
@@ -430,8 +433,10 @@ fn is_of_f64(record: &Record) -> Result<bool> {
     }
     for entry in floats() {
         #[allow(clippy::cast_possible_truncation, reason = "it is asked what that loses")]
-        let is_more = |number: &f64| number.is_finite() && f64::from(*number as f32) != *number;
-        if cells(&entry.tensor)?.iter().any(is_more) {
+        let is_wide = |number: &&f64| number.is_finite() && f64::from(**number as f32) != **number;
+        // Texts have numbers of f32 in eleven digits at most.
+        let is_more = |number: &f64| format!("{number:.10e}").parse() != Ok(*number);
+        if cells(&entry.tensor)?.iter().filter(is_wide).take(SAMPLE).any(is_more) {
             return Ok(true);
         }
     }
