@@ -67,9 +67,17 @@ const OF_FLASHINFER: [&str; 8] = [
     "packed_custom_mask",
 ];
 
+/// What kernels of `SGLang` are called with, which have some of the same names and logarithms in base e.
+const OF_SGLANG: [&str; 3] = ["k_buffer", "v_buffer", "kv_indices"];
+
 /// Whether a file holds what `FlashInfer` is called with, which gives log-sum-exps in base 2.
-pub fn is_of_flashinfer<'n>(mut tensors: impl Iterator<Item = &'n str>) -> bool {
-    tensors.any(|tensor| is_called(tensor, &OF_FLASHINFER))
+pub fn is_of_flashinfer<'n>(tensors: impl Iterator<Item = &'n str>) -> bool {
+    let mut is_other = false;
+    let found = tensors.filter(|tensor| {
+        is_other |= is_called(tensor, &OF_SGLANG);
+        is_called(tensor, &OF_FLASHINFER)
+    });
+    found.count() > 0 && !is_other
 }
 
 /// The log-sum-exp that is +∞ for rows that see no key, as `FlashAttention` keeps it, with −∞ there.
@@ -114,9 +122,13 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
         return Ok(named);
     }
     let Some(limit) = of_results(&named.record, trace)? else { return Ok(named) };
+    // Sums go with the maximum that they are taken under.
+    let mut is_other = false;
     for step in steps {
         let name = step.name.as_str();
-        if apart(&named.record, step)?.is_none_or(|apart| apart < limit) {
+        let Some(apart) = apart(&named.record, step)? else { continue };
+        is_other |= apart >= limit;
+        if !is_other {
             continue;
         }
         named.record.entries.retain(|entry| entry.name != name);

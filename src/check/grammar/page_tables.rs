@@ -5,12 +5,19 @@ use program::spans;
 /// So many readings of one table are tried at most.
 const MOST: usize = 4096;
 
+/// Of so many sequences each is tried by itself.
+const MANY: usize = 64;
+
+/// So many pages are tried for what fills up rows.
+const MOST_FILLS: usize = 9;
+
 /// How many slots pages of a cache of so many can have, the most first.
 pub fn pages_of(all: usize) -> impl Iterator<Item = usize> {
     (2..=all).rev().filter(move |page| all.is_multiple_of(*page))
 }
 
 /// The pages of sequences.
+#[derive(Clone)]
 pub struct Table {
     /// How many keys each sequence has.
     pub lengths: Vec<usize>,
@@ -18,6 +25,8 @@ pub struct Table {
     pub page: usize,
     /// The first slot of each page of each sequence.
     pub firsts: Vec<Vec<usize>>,
+    /// The first slots of the pages that may fill up shorter rows: page 0, and some that no sequence has.
+    pub fills: Vec<usize>,
 }
 
 impl Table {
@@ -38,7 +47,11 @@ impl Table {
         let firsts = firsts.map(|(start, length)| {
             (0..*length).step_by(page).map(|key| slot(*start, key)).collect()
         });
-        Self { firsts: firsts.collect(), lengths, page }
+        let firsts: Vec<Vec<usize>> = firsts.collect();
+        let is_free =
+            |first: &usize| *first == 0 || !firsts.iter().flatten().any(|own| own == first);
+        let fills = (0..all).step_by(page).filter(is_free).take(MOST_FILLS).collect();
+        Self { firsts, lengths, page, fills }
     }
 
     /// The places of the keys of each sequence.
@@ -65,9 +78,42 @@ impl Table {
         pages.get(page).or(pages.last()).copied()
     }
 
-    /// The same, of one that it lacks that of page 0.
-    pub fn filled(&self, at: usize, page: usize) -> Option<usize> {
-        Some(self.firsts.get(at)?.get(page).copied().unwrap_or_default())
+    /// The same; of one that it lacks `fill`, and of one that no row has the last of its row.
+    pub fn filled(&self, at: usize, page: usize, fill: usize) -> Option<usize> {
+        let most = self.firsts.iter().map(Vec::len).max()?;
+        let page = page.min(most.saturating_sub(1));
+        Some(self.firsts.get(at)?.get(page).copied().unwrap_or(fill))
+    }
+
+    /// The slots of all keys where each page of each sequence is read through another entry of the table, and what that is
+    /// called: shorter rows are filled up with their last page, or with another one.
+    pub fn read_through(
+        &self,
+        told: &str,
+        entry: impl Fn(usize, usize) -> (usize, usize),
+    ) -> Vec<(Vec<usize>, String)> {
+        let last = self.read(|at, page| {
+            let (row, page) = entry(at, page);
+            self.first(row, page)
+        });
+        let filled = self.fills.iter().map(|fill| {
+            let read = self.read(|at, page| {
+                let (row, page) = entry(at, page);
+                self.filled(row, page, *fill)
+            });
+            (read, self.with_fill(told, *fill))
+        });
+        let mut all = vec![(last, told.to_owned())];
+        for read in filled {
+            if all.iter().all(|(known, _)| *known != read.0) {
+                all.push(read);
+            }
+        }
+        all
+    }
+
+    fn with_fill(&self, told: &str, fill: usize) -> String {
+        tr!("{told}, filled up with page {page}", told, page = fill / self.page.max(1))
     }
 
     /// Slots that are counted wrongly.
@@ -115,7 +161,9 @@ impl Table {
             tr!("{in_a_row}, from page 0 on", in_a_row),
         );
         let told = tr!("each page is read through the next entry of the table");
-        add(self.read(|at, page| self.first(at, page + 1)), told.to_owned());
+        for (read, told) in self.read_through(told, |at, page| (at, page + 1)) {
+            add(read, told);
+        }
         let around = |at: usize, page| self.first(at, (page + 1) % self.firsts.get(at)?.len());
         add(self.read(around), told.to_owned());
         let before = self.read(|at, page: usize| self.first(at, page.saturating_sub(1)));
@@ -163,6 +211,11 @@ impl Table {
                     Some(self.first(at, key / size)? / page * of + key % size)
                 };
                 let told = tr!("pages are taken to have {size} slots, and have {page}", size, page);
+                let told = if of == page {
+                    tr!("{told}; the table's numbers are taken rightly", told)
+                } else {
+                    told
+                };
                 add(self.of_keys(slot), told);
             }
         }
@@ -201,8 +254,8 @@ impl Table {
         }
     }
 
-    /// Pages of other sequences.
-    pub fn of_others(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+    /// Pages of other sequences, of which each has so many new keys.
+    pub fn of_others(&self, add: &mut dyn FnMut(Vec<usize>, String), new: &[usize]) {
         let count = self.firsts.len();
         let rows: [(&dyn Fn(usize) -> usize, &str); 3] = [
             (&|_| 0, tr!("every sequence reads the table's row of sequence 0")),
@@ -213,14 +266,21 @@ impl Table {
             ),
         ];
         for (row, told) in rows {
-            // What fills up a shorter row is its last page, or page 0.
-            add(self.read(|at, page| self.first(row(at), page)), told.to_owned());
-            let told = tr!("{told}, filled up with page 0", told);
-            add(self.read(|at, page| self.filled(row(at), page)), told);
+            for (read, told) in self.read_through(told, |at, page| (row(at), page)) {
+                add(read, told);
+            }
         }
         let flat = self.firsts.concat();
         let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();
         let ends: Vec<usize> = spans(&counts).into_iter().map(|(_, end)| end).collect();
+        let starts = spans(new);
+        let by_queries = self.read(|at, page| {
+            flat.get((starts.get(at).map_or(0, |(start, _)| *start) + page) % flat.len()).copied()
+        });
+        let told = tr!(
+            "the list of each sequence's pages begins where its queries begin: qo_indptr is read in place of kv_indptr"
+        );
+        add(by_queries, told.to_owned());
         let late = self.read(|at, page| flat.get((ends[at] + page) % flat.len()).copied());
         let told = tr!(
             "each sequence reads the pages of the next one on: indptr is read one sequence further"
@@ -259,8 +319,14 @@ impl Table {
         }
     }
 
-    /// Rows of the table that are taken to be of another length than they are; what fills them up is taken for 0.
+    /// Rows of the table that are taken to be of another length than they are.
     pub fn with_other_rows(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        for fill in &self.fills {
+            self.with_rows_of(*fill, add);
+        }
+    }
+
+    fn with_rows_of(&self, fill: usize, add: &mut dyn FnMut(Vec<usize>, String)) {
         let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
         let count = self.firsts.len();
         if count < 2 {
@@ -268,7 +334,7 @@ impl Table {
         }
         for wide in most..most + 5 {
             let row = |row: &Vec<usize>| {
-                let rest = std::iter::repeat_n(0, wide - row.len());
+                let rest = std::iter::repeat_n(fill, wide - row.len());
                 row.iter().copied().chain(rest).collect::<Vec<_>>()
             };
             let flat: Vec<usize> = self.firsts.iter().flat_map(row).collect();
@@ -280,7 +346,7 @@ impl Table {
                 );
                 let read = self.read(|at, page| flat.get(at * apart + page).copied());
                 if read.iter().all(|slot| *slot < usize::MAX / 2) {
-                    add(read, told);
+                    add(read, self.with_fill(&told, fill));
                 }
             }
         }
@@ -294,6 +360,25 @@ impl Table {
             reversed,
             tr!("the pages of each sequence are read from the last to the first").to_owned(),
         );
+        let in_pairs = |at: usize, page: usize| {
+            let other = page ^ 1;
+            self.first(at, if other < self.firsts.get(at)?.len() { other } else { page })
+        };
+        let told = tr!("pages change places in pairs");
+        add(self.read(in_pairs), told.to_owned());
+        for own in (0..self.firsts.len()).take(MANY) {
+            let of_one = self
+                .read(|at, page| if at == own { in_pairs(at, page) } else { self.first(at, page) });
+            add(of_one, tr!("{told} in sequence {own}", told, own));
+            let reversed = self.read(|at, page| {
+                let turned = self.firsts.get(at)?.len().checked_sub(page + 1)?;
+                self.first(at, if at == own { turned } else { page })
+            });
+            add(
+                reversed,
+                tr!("the pages of sequence {own} are read from the last to the first", own),
+            );
+        }
         let mut sorted = self.firsts.clone();
         for pages in &mut sorted {
             pages.sort_unstable();

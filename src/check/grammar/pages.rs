@@ -89,7 +89,7 @@ impl Grammar<'_> {
         if let Some(window) = window {
             table.of_window(&mut add, window);
         }
-        table.of_others(&mut add);
+        table.of_others(&mut add, &new);
         table.exchanged(&mut add);
         table.with_other_rows(&mut add);
         for page in pages_of(all).filter(|page| *page <= 512) {
@@ -143,7 +143,7 @@ impl Grammar<'_> {
         let of_last =
             |at: usize| table.lengths[at % table.lengths.len()].saturating_sub(1) % page + 1;
         let count = table.lengths.len();
-        let all: [(Length, &str); 7] = [
+        let all: [(Length, &str); 9] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -179,6 +179,14 @@ impl Grammar<'_> {
                 ),
             ),
             (
+                &|at, _| table.lengths[(at + 1) % count],
+                tr!("each sequence has the length of the next one"),
+            ),
+            (
+                &|at, _| table.lengths[(at + count - 1) % count],
+                tr!("each sequence has the length of the one before"),
+            ),
+            (
                 &|_, _| most,
                 tr!("every sequence has as many keys as the longest: its own length is not used"),
             ),
@@ -189,14 +197,8 @@ impl Grammar<'_> {
             if lengths == table.lengths {
                 continue;
             }
-            let longer = Table { lengths: lengths.clone(), page, firsts: table.firsts.clone() };
-            // What fills up a shorter row of the table is its last page, or page 0.
-            let read = [
-                longer.read(|at, page| longer.first(at, page)),
-                longer.read(|at, page| longer.filled(at, page)),
-            ];
-            let count = if read[0] == read[1] { 1 } else { 2 };
-            for read in &read[..count] {
+            let longer = Table { lengths: lengths.clone(), ..table.clone() };
+            for (read, told) in longer.read_through(told, |at, page| (at, page)) {
                 let mut edits: Vec<Edit> = Vec::new();
                 for name in steps {
                     let Some(pages) =
