@@ -14,7 +14,7 @@ use super::tolerance::Tolerances;
 use base::error::{Error, Result};
 use config::{Fill, Settings, Start};
 use file::Record;
-use foreign::{FITS, Orders};
+use foreign::{FITS, Orders, Unmatched};
 use run::Run;
 
 /// How long candidates may take, as estimated beforehand.
@@ -123,7 +123,22 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
 /// # Errors
 /// If the file cannot be understood, or candle fails.
 pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
-    best(likely(record, flags, tolerances)?, tolerances)
+    let found = best(likely(record, flags, tolerances)?, tolerances)?;
+    let states = found.states_of_parts();
+    if states.is_empty() || found.is_explained() || record.config.is_some() {
+        return Ok(found);
+    }
+    // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.
+    let mut rest = record.clone();
+    rest.entries.retain(|entry| !states.contains(&entry.name));
+    let mut other = best(likely(&rest, flags, tolerances)?, tolerances)?;
+    if !other.is_explained() {
+        return Ok(found);
+    }
+    let why = tr!("what is found gives the results, and this is kept in another way than here");
+    let aside = states.into_iter().map(|tensor| Unmatched { tensor, why: why.to_owned() });
+    other.unmatched.extend(aside);
+    Ok(other)
 }
 
 /// The same reading; what differs is not explained where no choice depends on it.

@@ -49,6 +49,25 @@ impl Recomputed {
         !self.steps.is_empty() && self.same() == self.steps.len()
     }
 
+    /// Whether mistakes are named that give all that differs.
+    pub fn is_explained(&self) -> bool {
+        self.diagnosis.as_ref().is_none_or(|found| found.unexplained.is_empty())
+    }
+
+    /// The file's tensors that are states of splits or tiles.
+    pub fn states_of_parts(&self) -> Vec<String> {
+        let steps =
+            self.trace.steps().iter().filter(|step| step.is_of_parts() && step.is_computed());
+        let tensor = |step: &Step| {
+            let name = step.name.as_str();
+            let matched =
+                self.matches.iter().chain(&self.named.matches).find(|own| own.step == name);
+            let is_there = self.named.record.tensor(name).is_some();
+            is_there.then(|| matched.map_or(name, |own| own.tensor.as_str()).to_owned())
+        };
+        steps.filter_map(tensor).collect()
+    }
+
     /// Whether X may have been meant as items of one token each, where it was read so: a step behind the weights was
     /// recorded, where tokens of one item have been mixed, and nothing else has to be read in a way of its own. Queries, keys
     /// and values have an order of axes that other tensors share.

@@ -92,7 +92,7 @@ impl Grammar<'_> {
                 (of_values, tr!("of values, {told}", told)),
             ] {
                 let at = edits.first().map_or(first, |edit| edit.at);
-                self.add_all(Kind::Axes, cost::COMMON, edits, at, what);
+                self.add_all(Kind::Axes, cost::RARE, edits, at, what);
             }
         }
     }

@@ -5,7 +5,9 @@ use candle_core::{Device, Tensor};
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use base::error::Result;
-use program::{Along, Block, Change, Edit, Kind, Name, Op, Parts, Scaling, Slip};
+use program::{
+    Along, Axis, Block, Change, Edit, Heads, Kind, Name, Op, Parts, Rearrange, Scaling, Slip,
+};
 
 /// The first key that a part loads; none for none.
 type Start<'a> = &'a dyn Fn(usize) -> Option<usize>;
@@ -112,6 +114,60 @@ impl Grammar<'_> {
                 self.add_all(Kind::Axes, cost::PLAIN, edits, at, what);
             }
         }
+    }
+
+    /// Tiles that load the queries of other rows.
+    pub(super) fn other_queries(&mut self, rows: usize) {
+        let count = self.sizes.query_count();
+        if rows < 2 || rows >= count {
+            return;
+        }
+        let last = (count - 1) / rows * rows;
+        let all: [(&dyn Fn(usize) -> usize, String); 4] = [
+            (
+                &|row| if row < last { row } else { row - (last + rows - count) },
+                tr!(
+                    "the last tile of {rows} queries loads the last {rows} rows, and gives them as its own",
+                    rows
+                ),
+            ),
+            (
+                &|row| row.checked_sub(rows).unwrap_or(row),
+                tr!("each tile of {rows} queries loads those of the tile before", rows),
+            ),
+            (
+                &|row| if row + rows < count { row + rows } else { row },
+                tr!("each tile of {rows} queries loads those of the next tile", rows),
+            ),
+            (&|row| row % rows, tr!("each tile of {rows} queries loads those of the first", rows)),
+        ];
+        for (row, told) in all {
+            let places: Vec<usize> = (0..count).map(row).collect();
+            if places.iter().copied().eq(0..count) {
+                continue;
+            }
+            let take = Slip::Along(2, Along::Take(places));
+            self.add(Kind::Axes, cost::PLAIN, Name::ScoresRaw, Change::before(0, take), told);
+        }
+    }
+
+    /// Position biases whose tiles are loaded transposed, each in its place.
+    pub(super) fn turned_bias(&mut self, (rows, size): (usize, usize)) {
+        let Some(step) = self.right.step(Name::ScoresBiased) else { return };
+        let Some(bias) = self.right.read_by(step).get(1).copied() else { return };
+        let result: Vec<(Axis, usize)> = bias.axes.iter().collect();
+        let shape = bias.axes.shape();
+        let [outer @ .., queries, keys] = &shape[..] else { return };
+        if rows != size || queries % size != 0 || keys % size != 0 || size < 2 {
+            return;
+        }
+        let view = [outer, &[queries / size, size, keys / size, size]].concat();
+        let at = outer.len();
+        let mut order: Vec<usize> = (0..view.len()).collect();
+        order.swap(at + 1, at + 3);
+        let turned = Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result });
+        let told = tr!("each tile of {size} x {size} biases is loaded transposed", size);
+        self.add(Kind::Axes, cost::PLAIN, step.name, Change::before(1, turned), told);
     }
 
     /// A last part that is read on to its full length where nothing is masked: what stands behind is of the next head.

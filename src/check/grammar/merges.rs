@@ -6,8 +6,8 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::cells::cells;
 use program::{
-    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, Parted,
-    Scaling, Slip, Weigh,
+    Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage,
+    Parted, Scaling, Slip, Weigh,
 };
 
 impl Grammar<'_> {
@@ -16,6 +16,12 @@ impl Grammar<'_> {
         self.other_weights(count, scale);
         self.of_other_splits(count);
         self.stale_splits();
+        if self.right.step(Name::Sinks).is_some() {
+            let merge = Op::from(PartStage::Merge.right());
+            let change = Change::Become(merge, vec![Name::SplitLse, Name::Sinks]);
+            let told = tr!("the sink is counted in the merge once more");
+            self.add(Kind::Repeated, cost::COMMON, Name::Lse, change, told);
+        }
         for at in 1..count {
             let before = at - 1;
             let places = (0..count).map(|place| if place == at { before } else { place });

@@ -34,6 +34,9 @@ impl Grammar<'_> {
             if is_tile {
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
+                self.factor_of_other_scale();
+                self.other_queries(rows);
+                self.turned_bias((rows, size));
                 self.not_rescaled([steps[1], steps[2]], (rows, size));
                 self.capped_at_the_edge((rows, size));
             }
@@ -113,6 +116,7 @@ impl Grammar<'_> {
         );
         all.push((ends.collect(), told));
         all.extend(with_first(parts));
+        all.extend(apart_by_others(parts, most));
         let count = |spans: &[(usize, usize)]| spans.first().map_or(0, |(from, to)| to - from);
         if let [first, .., last] = &parts.keys[..]
             && count(last) > count(first)
@@ -247,6 +251,21 @@ impl Grammar<'_> {
         }
     }
 
+    /// What was added up before is rescaled by the factor of scores that are scaled once more, or not at all.
+    fn factor_of_other_scale(&mut self) {
+        let Some(scale) = self.scale_at(Name::Scores) else { return };
+        for (factor, told) in [
+            (
+                scale.recip(),
+                tr!("the factor that rescales is of unscaled maxima: the scale is missing"),
+            ),
+            (scale, tr!("the factor that rescales has the scale twice")),
+        ] {
+            let change = Change::before(0, Scaling::By { factor });
+            self.add(Kind::Inserted, cost::COMMON, Name::TileFactor, change, told);
+        }
+    }
+
     /// What was added up before is rescaled by the factor of the first query of each tile, for all of them.
     fn factor_of_first_row(&mut self, steps: [Name; 2], rows: usize) {
         let first = (0..self.sizes.query_count()).map(|row| row / rows.max(1) * rows.max(1));
@@ -339,6 +358,34 @@ impl Grammar<'_> {
         );
         self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
     }
+}
+
+/// Parts that begin closer together, or further apart, than they are long.
+fn apart_by_others(parts: &Parts, keys: usize) -> Vec<(Keys, String)> {
+    let Some(&(0, size)) = parts.keys.first().and_then(|spans| spans.first()) else {
+        return Vec::new();
+    };
+    let of = |stride: usize| -> (Keys, String) {
+        let spans = (0..keys).step_by(stride).map(|start| (start, (start + size).min(keys)));
+        let mut all: Keys = spans.map(|own| vec![own]).collect();
+        // What comes behind the last part is counted in it.
+        let behind = all.split_off(parts.keys.len().min(all.len()));
+        if let Some(last) = all.last_mut() {
+            last.extend(behind.into_iter().flatten());
+        }
+        all.resize(parts.keys.len(), Vec::new());
+        let told = tr!(
+            "each {name} begins {stride} keys behind the one before, and has {size}",
+            name = parts.axis.told(),
+            stride,
+            size
+        );
+        (all, told)
+    };
+    let strides = [size.saturating_sub(1), size + 1, size / 2];
+    let strides =
+        strides.into_iter().filter(|stride| (1..keys).contains(stride) && *stride != size);
+    strides.map(of).collect()
 }
 
 /// Parts that count the keys of the first, or all before their own, as well.

@@ -43,6 +43,12 @@ impl Grammar<'_> {
                 tr!("the sinks are divided by the scale"),
             ));
         }
+        for (factor, told) in [
+            (std::f64::consts::LN_2, tr!("the sinks are taken in base 2: log2 e is missing")),
+            (std::f64::consts::LOG2_E, tr!("the sinks are multiplied by log2 e")),
+        ] {
+            all.push((Scaling::By { factor }.into(), told));
+        }
         for (op, told) in all {
             let edit = |step: &Step| {
                 let slot = self.read(step).iter().position(|read| *read == Name::Sinks)?;
