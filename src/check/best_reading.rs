@@ -125,7 +125,7 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
 pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let found = best(likely(record, flags, tolerances)?, tolerances)?;
     let states = found.states_of_parts();
-    if states.is_empty() || found.is_explained() || record.config.is_some() {
+    if states.is_empty() || !found.is_unknown() || record.config.is_some() {
         return Ok(found);
     }
     // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.

@@ -54,6 +54,12 @@ impl Recomputed {
         self.diagnosis.as_ref().is_none_or(|found| found.unexplained.is_empty())
     }
 
+    /// Whether none is named of what differs.
+    pub fn is_unknown(&self) -> bool {
+        !self.is_explained()
+            && self.diagnosis.as_ref().is_some_and(|found| found.findings.is_empty())
+    }
+
     /// The file's tensors that are states of splits or tiles.
     pub fn states_of_parts(&self) -> Vec<String> {
         let steps =
