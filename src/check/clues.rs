@@ -216,9 +216,10 @@ fn same_change(excess: &[f64], meant: &[f64], is_asked: impl Fn(usize) -> bool) 
     }
     Some(if of_factor >= of_addend {
         // Where digits end before it says more than 1, what it is off by says it.
-        let factor = match slope.abs() < 1e-5 {
-            true => format!("1 {} {:.1e}", if slope < 0.0 { '−' } else { '+' }, slope.abs()),
-            false => short(1.0 + round(slope)),
+        let factor = if slope.abs() < 1e-5 {
+            format!("1 {} {:.1e}", if slope < 0.0 { '−' } else { '+' }, slope.abs())
+        } else {
+            short(1.0 + round(slope))
         };
         tr!(
             "it is about {factor} times what it should be, {of_factor}",

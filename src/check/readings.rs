@@ -433,7 +433,9 @@ fn is_of_f64(record: &Record) -> Result<bool> {
     }
     for entry in floats() {
         #[allow(clippy::cast_possible_truncation, reason = "it is asked what that loses")]
-        let is_wide = |number: &&f64| number.is_finite() && f64::from(**number as f32) != **number;
+        let is_wide = |number: &&f64| {
+            number.is_finite() && f64::from(**number as f32).total_cmp(number).is_ne()
+        };
         // Texts have numbers of f32 in eleven digits at most.
         let is_more = |number: &f64| format!("{number:.10e}").parse() != Ok(*number);
         if cells(&entry.tensor)?.iter().filter(is_wide).take(SAMPLE).any(is_more) {

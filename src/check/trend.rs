@@ -236,7 +236,9 @@ fn twins(rounded: &[f64], width: usize) -> Vec<usize> {
     let mut known = HashMap::new();
     let first = |(at, row): (usize, &[f64])| {
         let mut hasher = DefaultHasher::new();
-        row.iter().for_each(|number| number.to_bits().hash(&mut hasher));
+        for number in row {
+            number.to_bits().hash(&mut hasher);
+        }
         *known.entry(hasher.finish()).or_insert(at)
     };
     rounded.chunks(width.max(1)).enumerate().map(first).collect()

@@ -1,7 +1,7 @@
 //! What is wrong with the attention of a port? `check`'s verdict on what it recorded, with the reference's settings, weights and
 //! masks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
@@ -110,20 +110,15 @@ pub fn checked(
     match report {
         Ok(report) if report.is_same() => Ok(Some((Some(report), facts))),
         Ok(report) => {
-            let is_it = |(other, _): &(Record, String)| {
-                checked_whole(path, other.clone(), &flags, &map, tolerances)
-                    .is_ok_and(|checked| checked.report.is_same())
-            };
-            let mut others = with_other_positions(sides, at, &record);
-            others.extend(with_settings_of_others(sides, &node.path, &record)?);
-            let other = others.into_iter().find(is_it);
+            let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
-            facts.extend(other.map(|(_, told)| told));
-            if facts.is_empty() && !explains(&report) && sides.right.ranks.passes.len() > 1 {
-                let steps = own.iter().map(|path| check(path, &flags, &map, tolerances));
-                if let Some(of_step) = steps.flatten().find(explains) {
-                    return Ok(Some((Some(of_step), facts)));
-                }
+            facts.extend(other);
+            if facts.is_empty()
+                && !explains(&report)
+                && sides.right.ranks.passes.len() > 1
+                && let Some(of_step) = of_a_step(&own, tolerances)
+            {
+                return Ok(Some((Some(of_step), facts)));
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
@@ -138,8 +133,32 @@ pub fn checked(
     }
 }
 
+/// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
+fn run_otherwise(
+    sides: &Sides,
+    (at, layer): (usize, &str),
+    (path, record): (&Path, &Record),
+    tolerances: &Tolerances,
+) -> Result<Option<String>> {
+    let (flags, map) = (Settings::default(), NameMap::default());
+    let is_it = |(other, _): &(Record, String)| {
+        checked_whole(path, other.clone(), &flags, &map, tolerances)
+            .is_ok_and(|checked| checked.report.is_same())
+    };
+    let mut others = with_other_positions(sides, at, record);
+    others.extend(with_settings_of_others(sides, layer, record)?);
+    Ok(others.into_iter().find(is_it).map(|(_, told)| told))
+}
+
+/// The first step of a cache whose own record shows a mistake.
+fn of_a_step(records: &[&PathBuf], tolerances: &Tolerances) -> Option<Report> {
+    let (flags, map) = (Settings::default(), NameMap::default());
+    let steps = records.iter().map(|path| check(path, &flags, &map, tolerances));
+    steps.flatten().find(explains)
+}
+
 /// Whether a check names a mistake.
-pub fn explains(report: &Report) -> bool {
+fn explains(report: &Report) -> bool {
     let diagnosis = report.diagnosis.as_ref().filter(|_| !report.is_same());
     diagnosis.is_some_and(|found| !found.findings.is_empty())
 }

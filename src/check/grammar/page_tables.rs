@@ -51,7 +51,7 @@ impl Table {
         let is_free =
             |first: &usize| *first == 0 || !firsts.iter().flatten().any(|own| own == first);
         let fills = (0..all).step_by(page).filter(is_free).take(MOST_FILLS).collect();
-        Self { firsts, lengths, page, fills }
+        Self { lengths, page, firsts, fills }
     }
 
     /// The places of the keys of each sequence.
