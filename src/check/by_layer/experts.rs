@@ -4,10 +4,10 @@
 use candle_core::{D, DType, Tensor};
 
 use super::super::cells::cells;
-use super::measure::apart;
+use super::measure::{apart, usual};
 use super::part::Parameters;
 use base::error::Result;
-use program::{Map, Op, Slip};
+use program::{Map, Misread, Op, Slip};
 
 /// Mixtures of more numbers are not computed again.
 const MOST_NUMBERS: usize = 1 << 28;
@@ -268,22 +268,43 @@ impl<'p> Experts<'p> {
         units: &mut Vec<Made>,
     ) -> Result<Option<f64>> {
         if !units.iter().any(|made| made.unit == own.unit) {
-            let each = (0..self.first.len()).map(|at| cells(&self.expert(at, own.unit)?));
-            units.push(Made {
-                unit: own.unit,
-                experts: each.collect::<Result<_>>()?,
-                shared: self.shared(own.unit.map)?.as_ref().map(cells).transpose()?,
-            });
+            units.push(self.made(own.unit)?);
         }
-        let Some(Made { experts, shared, .. }) = units.iter().find(|made| made.unit == own.unit)
-        else {
-            return Ok(None);
+        let made = units.iter().find(|made| made.unit == own.unit).ok_or(Misread)?;
+        let [routed, beside] = self.parts(own, made, output.dim(D::Minus1)?)?;
+        let rest: Vec<f64> =
+            cells(output)?.iter().zip(&beside).map(|(own, beside)| own - beside).collect();
+        let dot = |left: &[f64], right: &[f64]| -> f64 {
+            left.iter().zip(right).map(|(l, r)| l * r).sum()
         };
-        let width = output.dim(D::Minus1)?;
+        let scale = dot(&rest, &routed) / dot(&routed, &routed);
+        // Factors are numbers of few digits.
+        let scale = (scale * 1e3).round() / 1e3;
+        let given = added(&[routed, beside], scale, output)?;
+        Ok((apart(output, &given)? <= tolerance).then_some(scale))
+    }
+
+    /// How far the middle row of an output is from what a mixture gives: rounding may choose other experts in some rows.
+    pub fn usually_off(&self, own: &Mixture, output: &Tensor) -> Result<f64> {
+        let parts = self.parts(own, &self.made(own.unit)?, output.dim(D::Minus1)?)?;
+        usual(&added(&parts, own.scale, output)?, output)
+    }
+
+    fn made(&self, unit: Unit) -> Result<Made> {
+        let each = (0..self.first.len()).map(|at| cells(&self.expert(at, unit)?));
+        Ok(Made {
+            unit,
+            experts: each.collect::<Result<_>>()?,
+            shared: self.shared(unit.map)?.as_ref().map(cells).transpose()?,
+        })
+    }
+
+    /// What the experts give that are chosen for each row, without their factor, and what the shared one gives.
+    fn parts(&self, own: &Mixture, made: &Made, width: usize) -> Result<[Vec<f64>; 2]> {
         let mut routed = vec![0.0; self.logits.len() * width];
         for (row, logits) in self.logits.iter().enumerate() {
             for (expert, weight) in self.weights(own.routing, logits) {
-                let from = experts[expert].iter().skip(row * width);
+                let from = made.experts[expert].iter().skip(row * width);
                 routed
                     .iter_mut()
                     .skip(row * width)
@@ -293,22 +314,12 @@ impl<'p> Experts<'p> {
             }
         }
         let gate = if own.shared == Shared::Gated { self.gate()? } else { None };
-        let beside = |at: usize| match (own.shared, shared) {
+        let beside = |at: usize| match (own.shared, &made.shared) {
             (Shared::None, _) | (_, None) => 0.0,
             (_, Some(shared)) => shared[at] * gate.as_ref().map_or(1.0, |gate| gate[at / width]),
         };
-        let rest: Vec<f64> =
-            cells(output)?.iter().enumerate().map(|(at, own)| own - beside(at)).collect();
-        let dot = |left: &[f64], right: &[f64]| -> f64 {
-            left.iter().zip(right).map(|(l, r)| l * r).sum()
-        };
-        let scale = dot(&rest, &routed) / dot(&routed, &routed);
-        // Factors are numbers of few digits.
-        let scale = (scale * 1e3).round() / 1e3;
-        let given = routed.iter().enumerate().map(|(at, own)| scale * own + beside(at));
-        let given = Tensor::from_vec(given.collect::<Vec<_>>(), output.shape(), output.device())?;
-        let given = given.to_dtype(output.dtype())?;
-        Ok((apart(output, &given)? <= tolerance).then_some(scale))
+        let beside = (0..routed.len()).map(beside).collect();
+        Ok([routed, beside])
     }
 
     /// The experts that are chosen for a token, and their weights.
@@ -480,6 +491,13 @@ impl Mixture {
         });
         all
     }
+}
+
+/// What routed experts give times their factor, with what the shared one gives, in the shape and type of an output.
+fn added([routed, beside]: &[Vec<f64>; 2], scale: f64, output: &Tensor) -> Result<Tensor> {
+    let given: Vec<f64> =
+        routed.iter().zip(beside).map(|(own, beside)| scale * own + beside).collect();
+    Ok(Tensor::from_vec(given, output.shape(), output.device())?.to_dtype(output.dtype())?)
 }
 
 /// The parameter of one of these names.

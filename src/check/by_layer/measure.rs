@@ -182,6 +182,17 @@ pub fn apart(left: &Tensor, right: &Tensor) -> Result<f64> {
     Ok(rows.iter().map(relative).fold(0.0, f64::max))
 }
 
+/// The measure of the middle row of two tensors of one shape.
+pub fn usual(left: &Tensor, right: &Tensor) -> Result<f64> {
+    let rows = of_rows(left, right)?;
+    let size = middle_of(rows.iter().map(|(_, size)| *size)).unwrap_or(0.0);
+    let relative = |(apart, own): (f64, f64)| match own.max(size) {
+        size if apart > 0.0 => apart / size,
+        _ => apart,
+    };
+    Ok(middle_of(rows.into_iter().map(relative)).unwrap_or(0.0))
+}
+
 /// What numbers of a type may be off by, relative to the size of a row.
 pub fn tolerance_of(tensor: &Tensor) -> Result<f64> {
     let tolerance = Tolerance::of(narrow(tensor)?);

@@ -23,13 +23,13 @@ use std::path::Path;
 
 use super::report::Report;
 use super::step_report::Status;
-use super::thresholds::ALLOWED;
+use super::thresholds::{ALLOWED, USUAL};
 use super::tolerance::{Tolerance, Tolerances};
 use base::error::{Result, shown};
 use exact::Exact;
 use foreign::{ModelPart, Node};
 use measure::Measure;
-use program::Name;
+use program::{Kind, Name};
 use sides::Sides;
 
 pub use found::{ByLayer, How, Line, Named, Open};
@@ -115,6 +115,12 @@ fn differs(report: &Report) -> bool {
         last.contains(&step.name.as_str())
             && [Status::Differs, Status::Inherited].contains(&step.status)
     })
+}
+
+/// Whether a check found a single step that was computed in fewer bits than the rest.
+fn has_lossy_step(report: &Report) -> bool {
+    let findings = report.diagnosis.iter().flat_map(|found| &found.findings);
+    findings.into_iter().any(|found| found.kind == Some(Kind::Precision))
 }
 
 /// Judges the parts, one after the other.
@@ -238,9 +244,16 @@ impl Judge<'_> {
         // Where all agrees that was recorded before it, nothing needs to be known of what is usual.
         let is_told = are_equal || usual.is_some() || inherited <= tolerance;
         let is_off = found.error > allowed;
+        let chooses = self.sides.left.chooses(&line.path);
+        // Where a mixture can be computed again, most rows show whether it is right.
+        let of_mixture = chooses && !found.agrees();
+        let of_mixture =
+            of_mixture.then(|| self.exact.mixture_is_off(at, found)).transpose()?.flatten();
+        if let Some(own) = of_mixture.filter(|own| *own > USUAL * tolerance) {
+            return Ok(Line { own: Some(own), how: How::Recomputed, is_wrong: true, ..line });
+        }
         // Rounding may choose other experts in some rows, and in few of them.
-        let may_choose =
-            inherited > 0.0 && found.usual <= allowed && self.sides.left.chooses(&line.path);
+        let may_choose = inherited > 0.0 && found.usual <= allowed && chooses;
         let open = match is_off {
             true if may_choose => Some(Open::Experts),
             true if !is_told => Some(Open::Unknown),
@@ -270,10 +283,12 @@ impl Judge<'_> {
         if told.names_a_mistake() {
             return Ok(Line { how: How::Recomputed, is_wrong: true, open: None, ..line });
         }
-        let is_right = told.report.as_ref().is_some_and(covers);
-        // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row.
-        let is_other = told.report.as_ref().is_some_and(differs)
-            && line.own.is_some_and(|own| own > OF_ROUNDING);
+        // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row: a single
+        // step in few bits may still do so much.
+        let is_much = line.own.is_some_and(|own| own > OF_ROUNDING);
+        let is_other = is_much
+            && told.report.as_ref().is_some_and(|own| differs(own) || has_lossy_step(own));
+        let is_right = told.report.as_ref().is_some_and(covers) && !is_other;
         let how = if is_other { How::Recomputed } else { line.how };
         Ok(Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line })
     }
