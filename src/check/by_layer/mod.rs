@@ -18,7 +18,7 @@ mod sides;
 mod slips;
 mod sums;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::report::Report;
@@ -60,6 +60,7 @@ pub fn by_layer(
     };
     let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
+    judge.dismiss_false_matches();
     let growth = judge.growth()?;
     let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
     for at in 0..sides.nodes().len() {
@@ -78,11 +79,11 @@ pub fn by_layer(
         }
         lines.push(line);
     }
-    let other_names = (0..sides.nodes().len()).filter_map(|at| {
-        let (own, (_, other)) = (sides.nodes().get(at)?, sides.partner(at)?);
-        (own.name != other.name).then(|| (own.name.clone(), other.name.clone()))
-    });
     let other_start = judge.other_start();
+    let other_names = (0..sides.nodes().len()).filter_map(|at| {
+        let [own, other] = judge.other_names(at)?.map(str::to_owned);
+        judge.measured[at].map(|_| (own, other))
+    });
     let stages = || [&sides.left, &sides.right].into_iter().find_map(|side| side.ranks.odd.clone());
     Ok(ByLayer {
         left: left.display().to_string(),
@@ -143,6 +144,28 @@ const OF_ROUNDING: f64 = 0.5;
 const LEAST_PARTS: usize = 3;
 
 impl Judge<'_> {
+    /// The names of a node and of the port's beside it, where they have two.
+    fn other_names(&self, at: usize) -> Option<[&str; 2]> {
+        let (own, (_, other)) = (self.sides.nodes().get(at)?, self.sides.partner(at)?);
+        (own.name != other.name).then_some([&own.name, &other.name])
+    }
+
+    /// Where a tensor stands beside another one by its order alone, and what is behind it agrees though it does not, the two
+    /// are not the same: neither are those of these names in other layers.
+    fn dismiss_false_matches(&mut self) {
+        let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
+        let names = |at: usize| Some(self.other_names(at)?.map(numberless));
+        let others: Vec<(usize, [String; 2])> =
+            (0..self.measured.len()).filter_map(|at| Some((at, names(at)?))).collect();
+        let differs = |at: usize| self.measured[at].is_some_and(|found| !found.agrees());
+        let is_false = |(at, _): &&(usize, [String; 2])| differs(*at) && self.is_undone(*at);
+        let wrong: HashSet<&[String; 2]> =
+            others.iter().filter(is_false).map(|(_, names)| names).collect();
+        for (at, _) in others.iter().filter(|(_, names)| wrong.contains(names)) {
+            self.measured[*at] = None;
+        }
+    }
+
     /// The nodes that one follows from: those that the recording says, or what it is the sum of; else all of its layer
     /// that are before it.
     fn reads(&mut self, at: usize) -> Result<(Vec<usize>, bool)> {
