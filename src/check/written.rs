@@ -171,7 +171,12 @@ fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Optio
         // Whole numbers are at most one step off, where they are cut and not rounded; the significand of e5m2 has a step of
         // a quarter, and the smallest numbers of e4m3 one of 2⁻⁹.
         let step = if are_whole { 1.01 } else { codes[at].abs() / 4.0 + 0.002 };
-        (stood[at] - meant[at]).abs() / (step * scales[at].abs())
+        let excess = (stood[at] - meant[at]).abs() / (step * scales[at].abs());
+        match (stood[at].is_finite(), meant[at].is_finite()) {
+            (false, true) => f64::INFINITY,
+            (false, false) => 0.0,
+            _ => excess,
+        }
     };
     let at = (0..codes.len()).max_by(|left, right| excess(*left).total_cmp(&excess(*right)))?;
     #[allow(clippy::float_cmp, reason = "the largest itself")]

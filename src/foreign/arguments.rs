@@ -60,13 +60,13 @@ const ARGUMENTS: &[Argument] = &[
     Argument {
         key: "segments",
         step: Name::MaskedScores,
-        names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"],
+        names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q", "qo_indptr"],
         text: documents,
     },
     Argument {
         key: "key_segments",
         step: Name::MaskedScores,
-        names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k"],
+        names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k", "kv_indptr"],
         text: documents,
     },
     Argument {

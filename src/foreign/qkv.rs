@@ -125,14 +125,22 @@ fn chosen<'r>(record: &'r Record, flags: &Settings) -> Result<[Option<&'r Entry>
         found => Ok(found),
     };
     // A cache that has scales is what was read, and what was written to it may be beside it.
-    let is_scaled = |slot: usize| {
-        let scale = Name::FEW_BITS[slot][2];
-        record.entries.iter().any(|entry| meanings(&entry.name).contains(&scale))
+    let scale = |slot: usize| {
+        let is_it = |entry: &&Entry| meanings(&entry.name).contains(&Name::FEW_BITS[slot][2]);
+        record.entries.iter().find(is_it)
+    };
+    // Scales may have the name of what they scale: keys_scales of keys.
+    let called_so = |scale: &Entry| {
+        let is_it = |entry: &&Entry| {
+            let rest = scale.name.strip_prefix(entry.name.as_str());
+            rest.is_some_and(|rest| rest.starts_with('_')) && !entry.tensor.dtype().is_float()
+        };
+        record.entries.iter().find(is_it)
     };
     let read = |slot: usize, own: [Name; 2], cache: Name| {
-        let scaled = match in_few_bits(slot)? {
-            None if is_scaled(slot) => one(record, &[cache])?,
-            found => found,
+        let scaled = match (in_few_bits(slot)?, scale(slot)) {
+            (None, Some(scale)) => one(record, &[cache])?.or_else(|| called_so(scale)),
+            (found, _) => found,
         };
         or_cache(or(scaled, &own)?, cache)
     };
