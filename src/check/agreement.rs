@@ -151,6 +151,20 @@ impl Agreement {
         self.half
     }
 
+    /// A value, with `expected` where nothing was `recorded` of a step.
+    pub fn over_gaps(
+        &self,
+        recorded: &Tensor,
+        value: &Tensor,
+        expected: &Tensor,
+    ) -> Result<Tensor> {
+        if !self.has_gaps || !recorded.dtype().is_float() {
+            return Ok(value.clone());
+        }
+        let is_gap = recorded.ne(recorded)?;
+        Ok(is_gap.where_cond(&expected.to_dtype(value.dtype())?, value)?)
+    }
+
     /// Whether a recorded value of a step is this one, but for rounding.
     pub fn holds(
         &self,

@@ -7,6 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use base::error::Result;
 use base::lang;
 use config::Config;
+use file::Record;
 use program::{Axis, Name, Op, Step, Trace};
 
 /// What became of the rows of padded queries.
@@ -106,6 +107,22 @@ impl Padding {
         let padded = self.padded.reshape(shape)?.broadcast_as(recorded.shape())?;
         let other = other.to_dtype(recorded.dtype())?.broadcast_as(recorded.shape())?;
         Ok(Some(padded.where_cond(&other, recorded)?))
+    }
+
+    /// The record with 0 in the rows of padded queries.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn emptied(&self, record: &Record, trace: &Trace) -> Result<Record> {
+        let mut record = record.clone();
+        let zero = Tensor::new(0_f32, &Device::Cpu)?;
+        for step in trace.steps().iter().filter(|step| !step.name.is_given()) {
+            let Some(value) = record.tensor(step.name.as_str()) else { continue };
+            if let Some(emptied) = self.replaced(step, value, &zero)? {
+                record.replace(step.name.as_str(), emptied);
+            }
+        }
+        Ok(record)
     }
 
     /// Marks the rows of padded queries as not recorded, by NaN.
