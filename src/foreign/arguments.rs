@@ -60,14 +60,26 @@ const ARGUMENTS: &[Argument] = &[
     Argument {
         key: "segments",
         step: Name::MaskedScores,
-        names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q", "qo_indptr"],
+        names: &["cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"],
+        text: documents,
+    },
+    Argument {
+        key: "segments",
+        step: Name::MaskedScores,
+        names: &["qo_indptr"],
+        text: several_documents,
+    },
+    Argument {
+        key: "key_segments",
+        step: Name::MaskedScores,
+        names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k"],
         text: documents,
     },
     Argument {
         key: "key_segments",
         step: Name::MaskedScores,
-        names: &["cu_seqlens_k", "cu_seqlens_kv", "cu_seq_lens_k", "kv_indptr"],
-        text: documents,
+        names: &["kv_indptr"],
+        text: several_documents,
     },
     Argument {
         key: "lengths",
@@ -284,6 +296,11 @@ fn documents(ends: &[f64]) -> Option<String> {
     }
     let lengths = ends.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
     lengths.collect::<Option<Vec<_>>>().map(|lengths| listed(&lengths))
+}
+
+/// Where each document begins; nothing is said where there is one alone.
+fn several_documents(ends: &[f64]) -> Option<String> {
+    if ends.len() == 2 { Some(String::new()) } else { documents(ends) }
 }
 
 /// Takes the arguments out of a file that the settings do not state, and sets them.
