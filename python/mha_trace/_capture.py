@@ -15,7 +15,7 @@ from typing import Any, Callable
 from ._backward import keep_gradient, own_tensors
 from ._binary import Error
 from ._call import Call
-from ._functions import attention_call, bound_names, joined_call, kept, module_call, sdpa_call, unseen_call
+from ._functions import attention_call, bound_names, default_of, joined_call, kept, module_call, sdpa_call, unseen_call
 from ._inputs import apart, in_rows, inputs
 from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
@@ -24,6 +24,9 @@ from ._seen import UNSEEN
 
 # What attention functions of transformers get behind the module, in order.
 ARGUMENTS = ("query", "key", "value", "attention_mask")
+
+# What calls of BLIP's text model say in place of its config.
+IS_DECODER = "is_decoder"
 
 
 @dataclass
@@ -162,6 +165,7 @@ class Capture:
     def _watch(self, path: str, module: Any) -> Callable[..., Any]:
         original, role, is_block = module.forward, self.roles.get(id(module)), path in self.blocks
         takes_inputs = path in self.projecting
+        decoder = default_of(original, IS_DECODER)
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -170,7 +174,8 @@ class Capture:
             self.has_run = True
             if self.has_backward and takes_inputs:
                 args, kwargs = own_tensors(args, kwargs, each=False)
-            arguments = bound(original, args, kwargs) if is_block or takes_inputs else {}
+            arguments = bound(original, args, kwargs) if is_block or takes_inputs or decoder else {}
+            arguments = {**decoder, **arguments}
             frame = Frame(path, module, arguments, is_block, has_backward=self.has_backward)
             if takes_inputs:
                 block = frame if is_block else self._block()
@@ -331,6 +336,11 @@ class Capture:
         call.positions, call.positions_are_own = self._positions_of(frame)
         around = [module for path, module in self.modules.items() if _is_around(path, frame.path)]
         configs = [config_of([*around, frame.module]), config_of(around[:1])]
+        said = (frame.arguments.get(IS_DECODER) for frame in reversed(self.stack))
+        said = next((one for one in said if isinstance(one, bool)), None)
+        for config in configs:
+            if said is not None and config and IS_DECODER in config:
+                config[IS_DECODER] = said
         call.configs = [config for at, config in enumerate(configs) if config and config not in configs[:at]]
         return call
 

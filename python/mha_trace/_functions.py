@@ -23,6 +23,15 @@ def bound_names(function: Any) -> tuple[str, ...]:
         return SDPA
 
 
+def default_of(function: Any, name: str) -> dict[str, Any]:
+    """An argument of a function by name, with its default; nothing where it has none of that name."""
+    try:
+        found = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):
+        return {}
+    return {} if found is None else {name: found.default}
+
+
 def sdpa_call(arguments: dict[str, Any], result: Any) -> Call:
     """A call of ``scaled_dot_product_attention``."""
     return attention_call("scaled_dot_product_attention", arguments, result)
@@ -184,7 +193,9 @@ def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
     cache = next((value for value in arguments.values() if hasattr(value, "get_seq_length")), None)
     if cache is not None and not any(arguments.get(name) is not None for name in MEMORY):
         slots = getattr(cache, "self_attention_cache", cache).layers[layer]
-        tensors |= {"k_heads": kept(slots.keys), "v_heads": kept(slots.values)}
+        # A cache that the module leaves alone holds nothing.
+        if slots.keys is not None:
+            tensors |= {"k_heads": kept(slots.keys), "v_heads": kept(slots.values)}
     return Call("", None, 0, UNSEEN, tensors)
 
 

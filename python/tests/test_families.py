@@ -8,7 +8,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from models import DECODER, FAMILIES, WIDE, build, inputs  # noqa: E402
+from models import DECODER, ENCODER, FAMILIES, VISION, WIDE, build, inputs  # noqa: E402
 
 import mha_trace  # noqa: E402
 
@@ -180,6 +180,43 @@ def test_decoding_of_an_attention_that_does_its_own_arithmetic():
     report = run.check()
     assert report.same, str(report)
     assert {"q", "k", "v", "v_cached", "concat", "output"} <= {step.name for step in run[1].check().steps}
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_a_text_model_that_is_called_as_an_encoder(padding):
+    """BLIP's config says that its text model is a decoder; whoever calls it says whether it is."""
+    vision = VISION | {"image_size": 16, "patch_size": 8}
+    config = transformers.BlipConfig(text_config=ENCODER | {"encoder_hidden_size": 24}, vision_config=vision)
+    torch.manual_seed(0)
+    model = transformers.BlipForImageTextRetrieval(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    mask = torch.ones(2, 7, dtype=torch.long)
+    mask[1, 7 - padding :] = 0
+    with mha_trace.record(model) as run, torch.no_grad():
+        model(input_ids=inputs("bert")["input_ids"][:, :7], pixel_values=torch.rand(2, 3, 16, 16), attention_mask=mask)
+    report = run.check()
+    assert report.same, str(report)
+
+
+def test_a_module_that_leaves_its_cache_alone():
+    model = build("llama")
+    block = model.model.layers[1].self_attn
+
+    def forward(hidden_states, attention_mask=None, past_key_values=None, **_):
+        shape = (*hidden_states.shape[:-1], -1, block.head_dim)
+        q, k, v = (f(hidden_states).view(shape).transpose(1, 2) for f in (block.q_proj, block.k_proj, block.v_proj))
+        k, v = (own.repeat_interleave(q.shape[1] // k.shape[1], 1) for own in (k, v))
+        scores = q @ k.mT * block.scaling + torch.full((q.shape[2],) * 2, float("-inf")).triu(1)
+        heads = (scores.softmax(-1) @ v).transpose(1, 2)
+        return block.o_proj(heads.reshape(*hidden_states.shape[:-1], -1)), None
+
+    block.forward = forward
+    with mha_trace.record(model, layer=1) as run, torch.no_grad():
+        model(inputs("llama")["input_ids"])
+    report = run.check()
+    assert "cannot be read" not in str(report)
+    assert not report.same  # it does not turn its queries and keys
 
 
 def test_keys_that_are_scaled_in_front_of_the_cache():

@@ -85,7 +85,7 @@ pub fn name_steps(
     for name in meanings.iter().flatten() {
         *times.entry(*name).or_insert(0) += 1;
     }
-    let mut open = Vec::new();
+    let (mut open, mut rest) = (Vec::new(), Vec::new());
     for (entry, meant) in computed.into_iter().zip(&meanings) {
         let mut options = options(entry, trace, orders);
         let own = |name: Name| meant.iter().filter(|meant| **meant == name).count();
@@ -100,7 +100,7 @@ pub fn name_steps(
         let last: Vec<Name> = last.map(|(step, _)| step.name).collect();
         options.retain(|(step, reading)| !last.contains(&step.name) || is_of_x(reading));
         match options.as_slice() {
-            [] => named.leave(entry, trace),
+            [] => rest.push(entry),
             [(step, reading)] => match named.twin(entry, &options)? {
                 Some(twin) => named.matches.push(twin),
                 None => named.take(entry, step, reading, &[])?,
@@ -109,6 +109,22 @@ pub fn name_steps(
         }
     }
     named.settle(open)?;
+    for entry in rest {
+        let step = once_more(&entry.name, trace);
+        let readings = step.into_iter().flat_map(|step| {
+            AxisOrder::all(&step.axes, entry.tensor.dims()).into_iter().map(move |own| (step, own))
+        });
+        let readings: Vec<_> = readings.collect();
+        match (named.twin(entry, &readings)?, readings.as_slice()) {
+            (Some(twin), _) => named.matches.push(twin),
+            (None, [(step, reading), ..])
+                if named.record.tensor(step.name.as_str()).is_none() =>
+            {
+                named.take(entry, step, reading, &[])?;
+            }
+            _ => named.leave(entry, trace),
+        }
+    }
     Ok(named)
 }
 
@@ -203,6 +219,17 @@ fn meant(name: &str, trace: &Trace) -> Vec<Name> {
         steps.extend(ends.filter(|end| !meanings(name).contains(end)));
     }
     steps
+}
+
+/// What keys or values are that are repeated for the query heads, in a run where there is one of each for each of these.
+fn once_more<'a>(name: &str, trace: &'a Trace) -> Option<&'a Step> {
+    let readers: &[Name] = match Name::in_files(last_segment(name))? {
+        Name::KRepeated => &[Name::ScoresRaw, Name::Scores],
+        Name::VRepeated => &[Name::HeadOutputs],
+        _ => return None,
+    };
+    let reader = readers.iter().find_map(|reader| trace.step(*reader))?;
+    trace.read_by(reader).into_iter().nth(1)
 }
 
 /// The mean over the elements of |left − right| / (|left| + |right|): 0 where they agree, at most 1. So neither large

@@ -190,10 +190,11 @@ fn swapped(run: &Situation, left: Name, right: Name) -> Result<Vec<Edits>> {
     one([read(left, with(left_x, &of_right)), read(right, with(right_x, &of_left))])
 }
 
-/// In a run that starts behind the projections, two of queries, keys and values in each other's place wherever they are
-/// read.
+/// In a run that starts behind the projections, or has recorded what these gave, two of queries, keys and values in each
+/// other's place wherever they are read.
 fn exchanged(run: &Situation, left: Name, right: Name) -> Result<Vec<Edits>> {
-    if run.right.computes(left) || run.config.start == Start::Inputs {
+    let are_recorded = [left, right].iter().all(|name| run.recorded.contains_key(name));
+    if (run.right.computes(left) || run.config.start == Start::Inputs) && !are_recorded {
         return none();
     }
     let heads = |name| match name {
