@@ -172,6 +172,8 @@ clauses! {
         BeforeLast => "the last state is the one before the last token",
         /// No first state.
         FromZero => "the initial state is not used: it starts from zeros",
+        /// Behind the sequence, S = decay · S.
+        PaddingDecays => "the state decays over tokens of padding, too",
     }
 }
 
@@ -267,6 +269,9 @@ impl Delta {
             Slip::BeforeLast => has_stage(DeltaStage::Last),
             Slip::DecayLate | Slip::DecayOnRead | Slip::DecayOfValues => self.is_gated,
             Slip::FromZero => self.has_initial,
+            Slip::PaddingDecays => {
+                self.is_gated && self.spans.iter().flatten().any(|(from, to)| to > from)
+            }
             Slip::Joined => self.sequences() > 1,
             Slip::InBf16 | Slip::InF16 => true,
         }

@@ -245,6 +245,8 @@ impl<T: WithDType> Walk<'_, T> {
         };
         let mut made = Made { numbers: vec![T::zero(); tokens * of_token + chunks], stage };
         for (at, span) in spans.iter().enumerate() {
+            // Of tokens that are not of the one sequence, queries read the state.
+            let told = if spans.len() == 1 { (0, tokens) } else { *span };
             let end = match self.delta.form {
                 DeltaForm::Tokens(slip) => {
                     let first = match (slip, last.take()) {
@@ -252,11 +254,18 @@ impl<T: WithDType> Walk<'_, T> {
                         (Some(DeltaSlip::Joined), Some(last)) => last,
                         _ => before(at),
                     };
-                    let told = if spans.len() == 1 { (0, tokens) } else { *span };
                     self.tokens(*span, told, first, slip, &mut made)
                 }
                 DeltaForm::Chunks(size, slip) => {
-                    self.chunks(*span, &before(at), (size.max(1), slip), &mut made)
+                    let first = before(at);
+                    let end = self.chunks(*span, &first, (size.max(1), slip), &mut made);
+                    for (tokens, state) in [(told.0..span.0, &first), (span.1..told.1, &end)] {
+                        for token in tokens {
+                            self.read(token, state, &mut made);
+                            made.state(token, state);
+                        }
+                    }
+                    end
                 }
             };
             if stage == DeltaStage::Last {
@@ -283,6 +292,9 @@ impl<T: WithDType> Walk<'_, T> {
         for token in told.0..told.1 {
             made.chunk(token, &state);
             if !(from..to).contains(&token) {
+                if slip == Some(DeltaSlip::PaddingDecays) && token >= to {
+                    self.decay(&mut state, token);
+                }
                 self.read(token, &state, made);
                 made.state(token, &state);
                 continue;
