@@ -174,6 +174,10 @@ def _with_config(call: Seen, stated: list[str], folder: Path) -> tuple[dict[str,
     raise refused or Error("error: no config of a model says what the layer is")
 
 
+# Numbers that are lower swallow the scores that they are added to.
+MILDEST = -1e6
+
+
 def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
     """The flags for what was recorded, and the files that they name. The keys of the cache are scaled by that."""
     x = call.array("x")
@@ -217,7 +221,10 @@ def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
         _files.write(folder / "shown.safetensors", {"attn_mask": shown})
         stated += [f"--attn-mask={folder / 'shown.safetensors'}:attn_mask", "--mask=recorded", "--without=window"]
     hidden = hidden_keys(call)
-    if hidden is not None and shown is None:
+    if hidden is not None and hidden.all(axis=1).any() and _is_mild(mask) and "attn_bias" not in inputs:
+        # Added to all scores of a row, such numbers change nothing, and as a fill they would make all weights equal.
+        stated.append(f"--attn-bias={folder / 'inputs.safetensors'}:attn_mask")
+    elif hidden is not None and shown is None:
         keys = hidden.shape[1] if _crosses(call) else past + x.shape[1]
         rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
         stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
@@ -289,6 +296,11 @@ def _are_meant(call: Seen) -> bool:
     numbers = mask.numpy()
     seen = numbers if mask.code == "BOOL" else numbers > LOW
     return not any(seen[..., start:, :start].any() for start in starts[1:])
+
+
+def _is_mild(mask: Array | None) -> bool:
+    """Whether a mask is of numbers to add that leave something of the scores, as -10000 does."""
+    return mask is not None and mask.code != "BOOL" and float(mask.numpy().min()) > MILDEST
 
 
 def _own_positions(call: Seen) -> np.ndarray[Any, Any] | None:

@@ -199,6 +199,22 @@ def test_a_text_model_that_is_called_as_an_encoder(padding):
     assert report.same, str(report)
 
 
+def test_an_item_that_is_all_padding():
+    """MarkupLM adds -10000 where nothing is to be seen: where that is all of a row, its weights are as without a mask."""
+    config = transformers.MarkupLMConfig(
+        **ENCODER, max_depth=4, tag_pad_id=3, subs_pad_id=3, xpath_unit_hidden_size=8, attn_implementation="eager"
+    )
+    torch.manual_seed(0)
+    model = transformers.MarkupLMModel(config).eval()
+    tags, mask = torch.zeros(2, 7, 4, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
+    mask[1] = 0
+    with mha_trace.record(model, layer=0) as run, torch.no_grad():
+        ids = inputs("bert")["input_ids"][:, :7]
+        model(input_ids=ids, attention_mask=mask, xpath_tags_seq=tags, xpath_subs_seq=tags)
+    report = run.check()
+    assert report.same, str(report)
+
+
 def test_a_module_that_leaves_its_cache_alone():
     model = build("llama")
     block = model.model.layers[1].self_attn

@@ -72,7 +72,7 @@ pub fn is_fill(value: f64) -> bool {
 }
 
 /// No score of a sane run is below this: −1e9 is the mildest fill that people write for −∞, and bf16 rounds it up.
-const LOWEST_SCORE: f64 = -0.99e9;
+pub(super) const LOWEST_SCORE: f64 = -0.99e9;
 
 #[allow(clippy::float_cmp, reason = "exactly that number")]
 fn is_lowest_f16(value: f64) -> bool {

@@ -1,8 +1,9 @@
 //! What kernels keep of splits and tiles: states under two names, logarithms in base 2, and tiles in another order or with
 //! another maximum.
 
-use candle_core::{DType, Tensor};
+use candle_core::{D, DType, Tensor};
 
+use super::hints::LOWEST_SCORE;
 use super::matched::Match;
 use super::names::is_called;
 use super::steps::{FITS, Named, Unmatched, distance};
@@ -91,6 +92,20 @@ fn of_empty_rows(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     Ok(if is_some { Some(both.where_cond(&own, tensor)?) } else { None })
 }
 
+/// Scores with a bias that blocks, with the run's fill where they have another one: both give the weight 0 in rows that see a
+/// key.
+fn of_other_fill(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
+    if step.name != Name::ScoresBiased || tensor.dims() != step.value.dims() {
+        return Ok(None);
+    }
+    let own = step.value.to_dtype(tensor.dtype())?;
+    let is_fill = |tensor: &Tensor| tensor.le(LOWEST_SCORE);
+    let sees_a_key = own.max_keepdim(D::Minus1)?.gt(LOWEST_SCORE)?.broadcast_as(own.shape())?;
+    let both = is_fill(tensor)?.mul(&is_fill(&own)?)?.mul(&sees_a_key)?.mul(&tensor.ne(&own)?)?;
+    let is_some = both.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0;
+    Ok(if is_some { Some(both.where_cond(&own, tensor)?) } else { None })
+}
+
 /// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e, that of all as well where
 /// it `is_binary` or theirs are; and where the results are right, it is no mistake in which order the tiles come, and which number is subtracted before the exponential.
 ///
@@ -99,11 +114,14 @@ fn of_empty_rows(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
 pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<Named> {
     let steps: Vec<&Step> = trace.steps().iter().filter(|step| step.is_of_parts()).collect();
     // What kernels keep of the whole is in the base of what they keep of its parts.
-    for step in steps.iter().copied().chain(trace.step(Name::Lse)) {
+    let others = [Name::Lse, Name::ScoresBiased].into_iter().filter_map(|name| trace.step(name));
+    for step in steps.iter().copied().chain(others) {
         let is_it = |entry: &&mut Entry| entry.name == step.name.as_str();
         let Some(entry) = named.record.entries.iter_mut().find(is_it) else { continue };
         let mut read = None;
-        if let Some(own) = of_empty_rows(step, &entry.tensor)? {
+        if let Some(own) = of_other_fill(step, &entry.tensor)? {
+            read = Some((own, tr!("another fill of what is blocked taken as the mask's")));
+        } else if let Some(own) = of_empty_rows(step, &entry.tensor)? {
             read = Some((own, tr!("+∞ of rows that see no key taken as −∞")));
         } else if (step.name != Name::Lse || is_binary)
             && let Some(natural) = in_base_e(step, &entry.tensor, is_binary)?
