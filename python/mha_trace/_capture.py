@@ -231,6 +231,8 @@ class Capture:
             x = block.kept.get("x") if block is not None else None
             if block is not None and x is not None:
                 block.kept["attn_bias"] = kept(result).unflatten(0, (x.shape[0], -1))
+                # They are made of queries and keys, too, which so have gradients of two kinds.
+                block.leave_out(("x", "q", "k"))
             return result
 
         return biases

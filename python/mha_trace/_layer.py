@@ -93,8 +93,18 @@ def _gradients(call: Seen, arrays: dict[str, Array], sources: dict[str, str]) ->
         return {}
     lent = ("x", "memory", "k", "v") if call.lends else ()
     found = {name: call.gradients.get(sources.get(name, name)) for name in arrays if name not in lent}
-    fits = {f"d_{name}": own for name, own in found.items() if own is not None and own.shape == arrays[name].shape}
+    there = {name: _as_rows(own, arrays[name].shape) for name, own in found.items() if own is not None}
+    fits = {f"d_{name}": own for name, own in there.items() if own.shape == arrays[name].shape}
+    # What came back begins with the output's.
+    if "d_output" not in fits:
+        return {}
     return {name: _in_pairs(call, own) if name[2:] in TURNED else own for name, own in fits.items()}
+
+
+def _as_rows(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """A gradient (batch, height, width, model) of what is kept in rows of tokens."""
+    is_of_image = len(gradient.shape) == 4 and len(shape) == 3
+    return gradient.map(lambda a: a.reshape(a.shape[0], -1, a.shape[3])) if is_of_image else gradient
 
 
 def _beside(call: Seen, scale: Array | None, about: dict[str, Any]) -> dict[str, Array]:

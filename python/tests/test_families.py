@@ -200,7 +200,7 @@ def test_a_text_model_that_is_called_as_an_encoder(padding):
 
 
 def test_an_item_that_is_all_padding():
-    """MarkupLM adds -10000 where nothing is to be seen: where that is all of a row, its weights are as without a mask."""
+    """MarkupLM adds -10000 where nothing is to be seen. If that is all of a row, its weights are as without a mask."""
     config = transformers.MarkupLMConfig(
         **ENCODER, max_depth=4, tag_pad_id=3, subs_pad_id=3, xpath_unit_hidden_size=8, attn_implementation="eager"
     )
