@@ -39,6 +39,8 @@ pub enum Cause {
     FullyMasked,
     /// A split or tile has no visible key there, and −∞ − −∞ or 0 / 0 is NaN.
     EmptyPart,
+    /// It is a sum over queries, all of which are finite: others are in it.
+    OtherRows,
     /// Finite inputs give a value beyond the largest of this type.
     Overflow(DType),
     /// It is ∞ − ∞ or 0 · ∞.
@@ -57,6 +59,7 @@ impl Cause {
             Self::Given => "given",
             Self::FullyMasked => "fully-masked",
             Self::EmptyPart => "empty-part",
+            Self::OtherRows => "other-rows",
             Self::Overflow(_) => "overflow",
             Self::FromInfinity => "from-infinity",
             Self::Inherited => "inherited",
@@ -118,6 +121,9 @@ impl Search<'_> {
         }
         if value.is_nan() && self.is_of_empty_part(step, index)? {
             return Ok((Cause::EmptyPart, None));
+        }
+        if self.is_of_other_rows(step)? {
+            return Ok((Cause::OtherRows, None));
         }
         let inputs: Option<Vec<&Tensor>> =
             self.trace.read_by(step).into_iter().map(|read| self.value(read)).collect();
@@ -230,6 +236,25 @@ impl Search<'_> {
             return Ok(false);
         };
         holds_in(blocked.min(D::Minus1)?, step, index)
+    }
+
+    /// Whether the step is the gradient of keys or values, of which the queries' own gradient, made of the same numbers, was
+    /// recorded and is finite, as is all that was given.
+    fn is_of_other_rows(&self, step: &Step) -> Result<bool> {
+        let of_keys = [Name::KHeads, Name::VHeads, Name::KRot, Name::KRepeated, Name::VRepeated];
+        if !of_keys.iter().any(|name| step.name == name.gradient()) {
+            return Ok(false);
+        }
+        let of_queries = [Name::QHeads, Name::QRot].map(Name::gradient);
+        let recorded = |name: Name| self.record?.tensor(name.as_str());
+        let Some(of_queries) = of_queries.into_iter().find_map(recorded) else { return Ok(false) };
+        let is_amiss = |value: f64| !value.is_finite();
+        let mut given = self.trace.steps().iter().filter(|own| own.name.is_given());
+        let is_finite = position(of_queries, is_amiss)?.is_none();
+        Ok(is_finite
+            && given.all(|own| {
+                !own.value.dtype().is_float() || matches!(position(&own.value, is_amiss), Ok(None))
+            }))
     }
 
     /// Whether the step follows from splits or tiles, and one of these has no visible key for the cell's query.

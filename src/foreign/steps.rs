@@ -117,9 +117,7 @@ pub fn name_steps(
         let readings: Vec<_> = readings.collect();
         match (named.twin(entry, &readings)?, readings.as_slice()) {
             (Some(twin), _) => named.matches.push(twin),
-            (None, [(step, reading), ..])
-                if named.record.tensor(step.name.as_str()).is_none() =>
-            {
+            (None, [(step, reading), ..]) if named.record.tensor(step.name.as_str()).is_none() => {
                 named.take(entry, step, reading, &[])?;
             }
             _ => named.leave(entry, trace),

@@ -309,8 +309,8 @@ impl Judge<'_> {
         // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row: a single
         // step in few bits may still do so much.
         let is_much = line.own.is_some_and(|own| own > OF_ROUNDING);
-        let is_other = is_much
-            && told.report.as_ref().is_some_and(|own| differs(own) || has_lossy_step(own));
+        let is_other =
+            is_much && told.report.as_ref().is_some_and(|own| differs(own) || has_lossy_step(own));
         let is_right = told.report.as_ref().is_some_and(covers) && !is_other;
         let how = if is_other { How::Recomputed } else { line.how };
         Ok(Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line })

@@ -168,7 +168,11 @@ pub(super) fn all_tiled(run: &Situation) -> Vec<Edits> {
     let repeated: Vec<(Name, Edits)> = repeated.collect();
     let Some((at, _)) = repeated.first() else { return Vec::new() };
     let edits = repeated.iter().flat_map(|(_, edits)| edits.clone()).collect();
-    vec![vec![Edit::new(*at, Change::Apart(anew(run, edits)))]]
+    let edits: Edits = edits;
+    let everywhere = anew(run, edits.clone());
+    // Kernels of keys and values are others than those of queries.
+    let of_keys = Apart { by: repeated.iter().map(|(at, _)| *at).collect(), ..everywhere.clone() };
+    [everywhere, of_keys].map(|own| vec![Edit::new(*at, Change::Apart(own))]).to_vec()
 }
 
 /// Gradients of what is rotated, rotated forward or not at all.

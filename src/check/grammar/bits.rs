@@ -11,6 +11,9 @@ use program::{
     Step,
 };
 
+/// Of more keys only prefixes of whole blocks are tried.
+const MOST_KEYS: usize = 64;
+
 impl Grammar<'_> {
     pub(super) fn precision(&mut self, step: &Step) {
         let read = self.right.read_by(step);
@@ -83,6 +86,7 @@ impl Grammar<'_> {
         self.scales_of_query_heads(step.name, *scale);
         self.scales_of_others(step.name, *scale);
         self.scales_of_groups(step.name, *scale);
+        self.scaled_prefix(step);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
         for own in EightBits::holding(numbers).unwrap_or_default() {
             for other in EightBits::ALL.into_iter().filter(|other| *other != own) {
@@ -95,6 +99,39 @@ impl Grammar<'_> {
                 );
                 let change = Change::before(0, Slip::ReadAs(own, other));
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
+            }
+        }
+    }
+
+    /// Keys and values of a prefix that another kernel scaled before: the scale is applied to these twice, or not at all.
+    fn scaled_prefix(&mut self, step: &Step) {
+        let both = [Name::KDequantized, Name::VDequantized];
+        if step.name != both[0] {
+            return;
+        }
+        let scale_of = |name: Name| {
+            let step = self.right.step(name)?;
+            let scale = cells(&self.right.read_by(step).get(1)?.value).ok()?;
+            let alike = scale.iter().all(|own| own.total_cmp(&scale[0]).is_eq());
+            let count = step.axes.shape().get(2).copied()?;
+            Some((name, *scale.first().filter(|_| alike)?, count))
+        };
+        let scales: Vec<(Name, f64, usize)> = both.into_iter().filter_map(scale_of).collect();
+        let keys = scales.iter().map(|(_, _, keys)| *keys).min().unwrap_or_default();
+        for count in (1..keys).filter(|count| keys <= MOST_KEYS || count.is_multiple_of(16)) {
+            for is_twice in [true, false] {
+                let edit = |(name, scale, keys): &(Name, f64, usize)| {
+                    let own = if is_twice { *scale } else { scale.recip() };
+                    let factors = (0..*keys).map(|key| if key < count { own } else { 1.0 });
+                    Edit::new(*name, after(Slip::Along(2, Along::Each(factors.collect())), &[]))
+                };
+                let told = if is_twice {
+                    tr!("the scale is applied twice to the first {count} keys and values", count)
+                } else {
+                    tr!("the scale is not applied to the first {count} keys and values", count)
+                };
+                let edits = scales.iter().map(edit).collect();
+                self.add_all(Kind::Repeated, cost::RARE, edits, step.name, told);
             }
         }
     }

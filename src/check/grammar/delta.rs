@@ -11,6 +11,9 @@ const BLOCKS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 /// Beyond so many tokens no single ones are looked at.
 const MANY_TOKENS: usize = 128;
 
+/// Of more states not every pair is tried.
+const MOST_STATES: usize = 32;
+
 /// The first token of a sequence, and the one behind its last.
 type Span = (usize, usize);
 
@@ -47,8 +50,54 @@ impl Grammar<'_> {
                 };
                 self.throughout(Kind::Axes, cost, last, told);
             }
+            self.states_of_others(initial);
         }
         self.other_spans();
+    }
+
+    /// One item's head that starts from the initial state of another one.
+    fn states_of_others(&mut self, initial: &Step) {
+        let [items, heads, ..] = initial.axes.shape()[..] else { return };
+        if items * heads > MOST_STATES {
+            return;
+        }
+        let places = || (0..items).flat_map(move |item| (0..heads).map(move |head| (item, head)));
+        let all_but = |count: usize, one: usize| (0..count).filter(|at| *at != one).collect();
+        for own in places() {
+            for other in places().filter(|other| *other != own) {
+                // Of all that is taken from elsewhere, one place keeps it.
+                let take = |axis, count, from| {
+                    (Slip::Along(axis, Along::Take(vec![from; count])), Vec::new())
+                };
+                let only = |axis, places| (Slip::Only { axis, places }, vec![initial.name]);
+                let ops = [
+                    take(0, items, other.0),
+                    take(1, heads, other.1),
+                    only(0, all_but(items, own.0)),
+                    only(1, all_but(heads, own.1)),
+                ];
+                let mut edits = Edits::new();
+                for step in self.right.steps() {
+                    let (Op::Delta(_), Some(slot)) = (&step.op, step.inputs.len().checked_sub(1))
+                    else {
+                        continue;
+                    };
+                    let change = |(op, beside): &(Slip, Vec<Name>)| {
+                        Change::Before(slot, op.clone().into(), beside.clone())
+                    };
+                    edits.extend(ops.iter().map(|op| Edit::new(step.name, change(op))));
+                }
+                let Some(at) = edits.first().map(|edit| edit.at) else { return };
+                let told = tr!(
+                    "head {head} of item {item} starts from the initial state of head {head_2} of item {item_2}",
+                    head = own.1,
+                    item = own.0,
+                    head_2 = other.1,
+                    item_2 = other.0
+                );
+                self.add_all(Kind::Axes, cost::RARE, edits, at, told);
+            }
+        }
     }
 
     /// Notes the same mistake at all steps of the rule that can have it, where there are several.

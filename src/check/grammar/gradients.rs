@@ -189,6 +189,16 @@ impl Grammar<'_> {
         if step.axes.rank() < 3 {
             return;
         }
+        if let Some(values) = self.right.step(Name::VHeads)
+            && name == Name::KHeads
+            && values.axes.shape() == step.axes.shape()
+        {
+            for (op, told, cost) in self.moves(step) {
+                let edits = [name, values.name].map(|at| Edit::new(at, after(op.clone(), &[])));
+                let told = tr!("it and {other} are {told}", other = values.name, told);
+                self.add_all(Kind::Axes, cost, edits.to_vec(), name, told);
+            }
+        }
         if name.row().is_boolean || name.role() == Role::Setting {
             return self.in_tiles(step);
         }

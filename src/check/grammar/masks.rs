@@ -5,7 +5,9 @@ use candle_core::{Device, Tensor};
 use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
+use program::{
+    Along, Axis, Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed,
+};
 
 /// The row of a head and a query, where the heads of a group are packed.
 type Rows<'a> = &'a dyn Fn(usize, usize) -> usize;
@@ -23,6 +25,7 @@ impl<'r> Grammar<'r> {
             self.parts();
         }
         self.packed_rows();
+        self.wrapped();
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
             let mut all = grammar.others(own);
@@ -33,6 +36,25 @@ impl<'r> Grammar<'r> {
             all.extend(grammar.causal_instead(own));
             all
         });
+    }
+
+    /// What is given of pairs of tokens, read by indices that wrap round.
+    fn wrapped(&mut self) {
+        for step in
+            [Name::FileMask, Name::AttnBias].iter().filter_map(|name| self.right.step(*name))
+        {
+            for (at, (axis, size)) in step.axes.iter().enumerate() {
+                if !matches!(axis, Axis::Batch | Axis::Head | Axis::Query) {
+                    continue;
+                }
+                for by in wraps(size) {
+                    let places = (0..size).map(|place| place % by).collect();
+                    let told = tr!("places of the {axis} axis are counted modulo {by}", axis, by);
+                    let change = after(Slip::Along(at, Along::Take(places)), &[]);
+                    self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+                }
+            }
+        }
     }
 
     /// Masks in the place of the run's own, or where it has none.
@@ -375,6 +397,17 @@ impl<'r> Grammar<'r> {
         }
         let Some(padding) = self.padding(own) else { return };
         let rows = QueryRows { first: self.sizes.first_position(), count: own.queries };
+        // Padding on the left moves the tokens of an item, and not the slots that its keys stand in.
+        let left = |b: usize| (0..own.keys).take_while(|k| padding.at(b, 0, *k)).count();
+        let lefts: Vec<usize> = (0..own.items).map(left).collect();
+        if let Some((first, _)) = self.causal() {
+            let edge = |b: usize, q: usize| first + signed(q) - signed(lefts[b]);
+            let early = own.of(|b, q, k| own.at(b, q, k) || signed(k) > edge(b, q));
+            let told = tr!(
+                "the causal edge of each item is counted from its first token, and keys from the first slot: it ends early by its padding"
+            );
+            add(early, told.to_owned(), cost::PLAIN);
+        }
         let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
         add(on_rows, tr!("the rows of padded queries are blocked as well").to_owned(), cost::PLAIN);
     }
@@ -399,13 +432,26 @@ impl<'r> Grammar<'r> {
     /// What padding blocks.
     pub(super) fn padding(&self, own: &Cells) -> Option<Cells> {
         let shape = [own.items, 1, own.queries, own.keys];
-        let parts: Vec<Cells> = [Name::KeyMask, Name::LengthMask]
-            .into_iter()
-            .filter_map(|part| Cells::read(self.value(part)?, &shape).ok().flatten())
-            .collect();
+        // A mask of a file may be one of keys alone.
+        let is_of_keys =
+            |value: &&Tensor| value.rank() == 4 && value.dim(2).is_ok_and(|rows| rows == 1);
+        let given = self.value(Name::FileMask).filter(is_of_keys);
+        let parts = [Name::KeyMask, Name::LengthMask].into_iter();
+        let parts = parts.filter_map(|part| self.value(part)).chain(given);
+        let parts: Vec<Cells> =
+            parts.filter_map(|part| Cells::read(part, &shape).ok().flatten()).collect();
         let any = |b, q, k| parts.iter().any(|part: &Cells| part.at(b, q, k));
         (!parts.is_empty()).then(|| own.of(any))
     }
+}
+
+/// So many queries are few enough for any number of them to be one that indices wrap round at.
+const FEW: usize = 32;
+
+/// Where indices of so many places may wrap round: at powers of two, at whole blocks, of few places anywhere.
+fn wraps(count: usize) -> impl Iterator<Item = usize> {
+    let is_usual = |by: &usize| by.is_power_of_two() || by.is_multiple_of(16) && *by <= 1024;
+    (2..count).filter(move |by| count <= FEW || is_usual(by))
 }
 
 /// Masks of which items have each other's.

@@ -129,6 +129,11 @@ impl Table {
         add(within(1), tr!("every key is read one slot further in its page").to_owned());
         let told = tr!("every key is read one slot before in its page");
         add(within(self.page - 1), told.to_owned());
+        for most in (1..self.page).filter(|most| self.page.is_multiple_of(*most)) {
+            let wrapped = own.iter().map(|slot| slot - slot % self.page + slot % self.page % most);
+            let told = tr!("slots of a page are counted modulo {most}", most);
+            add(wrapped.collect(), told);
+        }
         // The last sequence has no entry behind its own.
         let last = own.len() - self.lengths.last().copied().unwrap_or_default().min(own.len());
         for from in [last, own.len()] {
@@ -216,7 +221,13 @@ impl Table {
                 } else {
                     told
                 };
-                add(self.of_keys(slot), told);
+                add(self.of_keys(slot), told.clone());
+                for fill in &self.fills {
+                    let slot = |at: usize, key: usize| {
+                        Some(self.filled(at, key / size, *fill)? / page * of + key % size)
+                    };
+                    add(self.of_keys(slot), self.with_fill(&told, *fill));
+                }
             }
         }
     }
@@ -239,6 +250,12 @@ impl Table {
 
     /// Where each sequence begins in the list of slots as it did before the `new` keys of each were added.
     pub fn stale(&self, slots: &[usize], add: &mut dyn FnMut(Vec<usize>, String), new: &[usize]) {
+        let before = |at: usize| if at == 0 { 0 } else { self.lengths[at - 1] };
+        let told = tr!(
+            "each sequence begins in the list of slots at the length of the one before, not behind all before it"
+        );
+        let by_one = |at: usize, key: usize| slots.get(before(at) + key).copied();
+        add(self.of_keys(by_one), told.to_owned());
         let ones = vec![1; self.lengths.len()];
         let starts: Vec<usize> = spans(&self.lengths).into_iter().map(|(start, _)| start).collect();
         for new in [new, &ones] {

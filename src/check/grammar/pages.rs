@@ -101,7 +101,62 @@ impl Grammar<'_> {
             }
         }
         self.unwritten_keys(&table, step.name);
+        self.without_page_zero(&right, table.page, step.name);
+        self.in_each_others_cache(&right, table.page, step.name);
         self.longer(&table, step.name);
+    }
+
+    /// Keys of the page with the number 0, which tables are filled up with, that are not seen.
+    fn without_page_zero(&mut self, slots: &[usize], page: usize, at: Name) {
+        let Some(own) = self.own_mask().filter(|_| at == Name::KGathered) else { return };
+        let is_of_it = |key: usize| slots.get(key).is_some_and(|slot| *slot < page);
+        let cells = own.of(|b, q, k| own.at(b, q, k) || is_of_it(k));
+        if cells.blocked == own.blocked {
+            return;
+        }
+        let Ok(cells) = cells.tensor() else { return };
+        let told = tr!("page 0 is taken for what fills up the table: its keys are not seen");
+        self.masked_as(cells, told, cost::COMMON);
+    }
+
+    /// Pages of keys and values in one cache, in the order (pages, 2) that is read as (2, pages), or the other way round.
+    fn in_each_others_cache(&mut self, slots: &[usize], page: usize, at: Name) {
+        let both = [Name::KGathered, Name::VGathered];
+        let read = both.map(|name| {
+            let step = self.right.step(name)?;
+            self.right.read_by(step).first().map(|own| (own.name, own.axes.shape()))
+        });
+        let [Some((keys, shape)), Some((values, other))] = read else { return };
+        let all = shape.get(2).copied().unwrap_or_default();
+        if at != both[0] || shape != other || page == 0 || !all.is_multiple_of(page) {
+            return;
+        }
+        let pages = all / page;
+        for (is_in_pairs, told) in [
+            (true, tr!("the cache is (pages, 2, …), and is read as (2, pages, …)")),
+            (false, tr!("the cache is (2, pages, …), and is read as (pages, 2, …)")),
+        ] {
+            let edits = [0, 1].map(|which| {
+                let place = |slot: &usize| {
+                    // The number in memory, then that in keys behind which the values stand.
+                    let own = slot / page;
+                    let memory = if is_in_pairs { which * pages + own } else { 2 * own + which };
+                    let (kind, own) = if is_in_pairs {
+                        (memory % 2, memory / 2)
+                    } else {
+                        (memory / pages, memory % pages)
+                    };
+                    kind * all + own * page + slot % page
+                };
+                let slip = Slip::Slots { read: slots.iter().map(place).collect(), turned: None };
+                let name = both[which];
+                [
+                    Edit::new(name, Change::Become(slip.into(), vec![keys])),
+                    Edit::new(name, Change::Before(0, Heads::Append.into(), vec![values])),
+                ]
+            });
+            self.add_all(Kind::Axes, cost::PLAIN, edits.concat(), at, told);
+        }
     }
 
     /// Keys that are 0, as if they had not been written.

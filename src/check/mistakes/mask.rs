@@ -137,6 +137,11 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
     let first_two = tr!("the first two documents are one").to_owned();
     all.push((with(&|row| joined(row, 0)), first_two));
     all.push((with(&last), tr!("the last two documents are one").to_owned()));
+    let in_pairs = |row: &[usize]| {
+        (row.len() > 2).then(|| row.chunks(2).map(|pair| pair.iter().sum()).collect())
+    };
+    let told = tr!("documents are one in pairs: every second boundary is not kept");
+    all.push((with(&in_pairs), told.to_owned()));
     if own.queries.len() == own.keys.len() {
         let told = tr!("items have each other's documents");
         for (queries, keys) in turned(&own.queries).zip(turned(&own.keys)) {

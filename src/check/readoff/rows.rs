@@ -127,9 +127,12 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         };
         let (found, value) = (slices(found)?, slices(value)?);
         // A place that is where it should be stays there.
+        let is_empty = |place: usize| found[place].iter().all(|own| *own == 0.0);
         let from = |place: usize| {
             let own = std::iter::once(place).chain(0..size);
-            own.into_iter().find(|other| are_near(&found[place], &value[*other], slack, floor))
+            let found =
+                own.into_iter().find(|other| are_near(&found[place], &value[*other], slack, floor));
+            found.or(is_empty(place).then_some(place))
         };
         let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else { continue };
         let moved: Vec<String> = places
@@ -138,6 +141,7 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
             .filter(|(place, from)| place != *from)
             .map(|(place, from)| tr!("{place} has {from}", place, from))
             .collect();
+        let empty: Vec<usize> = (0..size).filter(|place| is_empty(*place)).collect();
         let told = match moved.len() {
             0 => continue,
             1..=6 => lang::list(&moved),
@@ -146,12 +150,16 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
             }
         };
         let summary = tr!("{at}: places of the {kind} axis are mixed up: {told}", at, kind, told);
-        all.push(Candidate::new(
-            Kind::Axes,
-            cost::FITTED,
-            vec![Edit::new(at, Change::after(Slip::Along(axis, Along::Take(places))))],
-            summary,
-        ));
+        let take = Edit::new(at, Change::after(Slip::Along(axis, Along::Take(places))));
+        let (edits, summary) = if empty.is_empty() {
+            (vec![take], summary)
+        } else {
+            let zero = Edit::new(at, Change::after(Slip::Along(axis, Along::Zero(empty.clone()))));
+            let empty: Vec<String> = empty.iter().map(usize::to_string).collect();
+            let told = tr!("{summary}; 0 is in {empty}", summary, empty = lang::list(&empty));
+            (vec![zero, take], told)
+        };
+        all.push(Candidate::new(Kind::Axes, cost::FITTED, edits, summary));
     }
     Ok(all)
 }
