@@ -224,7 +224,8 @@ impl Table {
                 add(self.of_keys(slot), told.clone());
                 for fill in &self.fills {
                     let slot = |at: usize, key: usize| {
-                        Some(self.filled(at, key / size, *fill)? / page * of + key % size)
+                        let first = self.firsts.get(at)?.get(key / size).unwrap_or(fill);
+                        Some(first / page * of + key % size)
                     };
                     add(self.of_keys(slot), self.with_fill(&told, *fill));
                 }

@@ -6,8 +6,8 @@ use super::page_tables::{Table, pages_of};
 use super::{Grammar, after, documents};
 use crate::candidate::cost;
 use program::{
-    Along, ByPosition, Change, Documents, Edit, Heads, Kind, Masking, Name, Op, PageTurn, Shift,
-    Slip, Step, Trace, TurnedPages, places, signed,
+    Along, ByPosition, Change, Dim, Documents, Edit, Heads, Kind, Masking, Name, Op, PageTurn,
+    SharedCache, Shift, Slip, Step, Trace, TurnedPages, places, signed,
 };
 
 /// How many slots the pages have that a run's keys stand in, as far as the places of the keys tell.
@@ -119,43 +119,52 @@ impl Grammar<'_> {
         self.masked_as(cells, told, cost::COMMON);
     }
 
-    /// Pages of keys and values in one cache, in the order (pages, 2) that is read as (2, pages), or the other way round.
+    /// Keys and values of one cache, whose axis of two stands elsewhere than it is taken to stand.
     fn in_each_others_cache(&mut self, slots: &[usize], page: usize, at: Name) {
         let both = [Name::KGathered, Name::VGathered];
         let read = both.map(|name| {
             let step = self.right.step(name)?;
-            self.right.read_by(step).first().map(|own| (own.name, own.axes.shape()))
+            self.right.read_by(step).first().map(|own| (own.name, own.axes.iter().collect()))
         });
-        let [Some((keys, shape)), Some((values, other))] = read else { return };
-        let all = shape.get(2).copied().unwrap_or_default();
-        if at != both[0] || shape != other || page == 0 || !all.is_multiple_of(page) {
+        let [Some((keys, axes)), Some((values, other))] = read else { return };
+        let axes: Vec<Dim> = axes;
+        if at != both[0] || axes != other {
             return;
         }
-        let pages = all / page;
-        for (is_in_pairs, told) in [
-            (true, tr!("the cache is (pages, 2, …), and is read as (2, pages, …)")),
-            (false, tr!("the cache is (2, pages, …), and is read as (pages, 2, …)")),
-        ] {
-            let edits = [0, 1].map(|which| {
-                let place = |slot: &usize| {
-                    // The number in memory, then that in keys behind which the values stand.
-                    let own = slot / page;
-                    let memory = if is_in_pairs { which * pages + own } else { 2 * own + which };
-                    let (kind, own) = if is_in_pairs {
-                        (memory % 2, memory / 2)
-                    } else {
-                        (memory / pages, memory % pages)
+        let names = ["2", "heads", "pages", "slots", "features"];
+        for rest in [[2, 3, 1, 4], [2, 1, 3, 4]] {
+            let with_two_at = |place: usize| [&rest[..place], &[0], &rest[place..]].concat();
+            let told = |order: &[usize]| {
+                order.iter().map(|axis| names[*axis]).collect::<Vec<_>>().join(", ")
+            };
+            for (stored, taken) in (0..4).flat_map(|own| (0..4).map(move |other| (own, other))) {
+                if stored == taken {
+                    continue;
+                }
+                let (stored, taken) = (with_two_at(stored), with_two_at(taken));
+                let edits = both.map(|name| {
+                    let cache = SharedCache {
+                        page,
+                        stored: stored.clone(),
+                        taken: taken.clone(),
+                        is_of_values: name == both[1],
                     };
-                    kind * all + own * page + slot % page
-                };
-                let slip = Slip::Slots { read: slots.iter().map(place).collect(), turned: None };
-                let name = both[which];
-                [
-                    Edit::new(name, Change::Become(slip.into(), vec![keys])),
-                    Edit::new(name, Change::Before(0, Heads::Append.into(), vec![values])),
-                ]
-            });
-            self.add_all(Kind::Axes, cost::PLAIN, edits.concat(), at, told);
+                    let slip = Slip::Slots { read: slots.to_vec(), turned: None };
+                    [
+                        Edit::new(name, Change::Become(slip.into(), vec![keys])),
+                        Edit::new(
+                            name,
+                            Change::Before(0, Slip::OfBoth(cache).into(), vec![values]),
+                        ),
+                    ]
+                });
+                let told = tr!(
+                    "keys and values lie as ({stored}), and are read as ({taken})",
+                    stored = told(&stored),
+                    taken = told(&taken)
+                );
+                self.add_all(Kind::Axes, cost::PLAIN, edits.concat(), at, told);
+            }
         }
     }
 

@@ -68,7 +68,7 @@ pub use heads::{Heads, Rearrange};
 pub use linear::Linear;
 pub use mask::Masking;
 pub use norm::{Norm, OVER_HEADS, Squares};
-pub use pages::{PageTurn, TurnedPages, places};
+pub use pages::{PageTurn, SharedCache, TurnedPages, places};
 pub use pairing::Pairing;
 pub use parts::{PartSlip, PartStage, Parted, Parts};
 pub use places::{Places, SectionOrder};

@@ -34,6 +34,41 @@ pub struct TurnedPages {
     pub turn: PageTurn,
 }
 
+/// How a cache that holds keys and values lies in memory, and how it is taken to lie: the order of its axes, which are, as
+/// numbers, 0 keys or values, 1 head, 2 page, 3 slot, 4 feature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedCache {
+    /// How many slots a page has.
+    pub page: usize,
+    /// The order in memory.
+    pub stored: Vec<usize>,
+    /// The order in which it is read.
+    pub taken: Vec<usize>,
+    /// Whether these are the values.
+    pub is_of_values: bool,
+}
+
+impl SharedCache {
+    /// Whether pages (batch, head, slot, feature) are of one item, and whole.
+    pub(super) fn fits(&self, pages: &[Dim]) -> bool {
+        matches!(pages, [(_, 1), _, (_, slots), _] if self.page > 0 && slots.is_multiple_of(self.page))
+    }
+
+    /// The pages that are read in place of the keys', or of the values'.
+    pub(super) fn value(&self, keys: &Tensor, values: &Tensor) -> candle_core::Result<Tensor> {
+        let (_, heads, slots, features) = keys.dims4()?;
+        let sizes = [2, heads, slots / self.page, self.page, features];
+        let both = Tensor::cat(&[keys, values], 0)?.reshape(&sizes[..])?;
+        let memory = both.permute(&self.stored[..])?.contiguous()?;
+        let view: Vec<usize> =
+            self.taken.iter().filter_map(|axis| sizes.get(*axis).copied()).collect();
+        let place = |axis| self.taken.iter().position(|own| *own == axis).unwrap_or(0);
+        let order: Vec<usize> = (0..sizes.len()).map(place).collect();
+        let read = memory.reshape(view)?.permute(order)?.contiguous()?;
+        read.get(usize::from(self.is_of_values))?.reshape(keys.shape())
+    }
+}
+
 /// In which order pages are stored and read, where the two are not the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageTurn {

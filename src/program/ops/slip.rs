@@ -9,7 +9,7 @@ use super::functions::{Map, Weigh, sinusoid};
 use super::gradient_slips::GradientSlip;
 use super::linear::Linear;
 use super::mask::filled;
-use super::pages::{self, TurnedPages};
+use super::pages::{self, SharedCache, TurnedPages};
 use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
@@ -93,6 +93,8 @@ pub enum Slip {
         /// In which other order the axes of its pages are read, if they are.
         turned: Option<TurnedPages>,
     },
+    /// Pages of keys or values out of the cache that both share. Reads the pages of keys, and of values.
+    OfBoth(SharedCache),
     /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, the
     /// first of the next head, and zeros behind the last head.
     Beyond(usize),
@@ -188,6 +190,10 @@ impl Operation for Slip {
                 let [lse] = read(others)?;
                 (x.broadcast_sub(&lse.unsqueeze(D::Minus1)?)? * *factor)?.exp()?
             }
+            Self::OfBoth(cache) => {
+                let [values] = read(others)?;
+                cache.value(x, values)?
+            }
             Self::Beyond(count) => beyond(x, *count)?,
             Self::Slots { read, turned: None } => taken(x, 2, read)?,
             Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
@@ -221,6 +227,7 @@ impl Operation for Slip {
             Self::Add { .. } => are_spread(),
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
+            Self::OfBoth(cache) => others == [*x] && cache.fits(x),
             Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
             Self::Beyond(count) => {
                 let &[b, h, (axis, tokens), d] = *x else { return Err(Misread) };
@@ -320,6 +327,7 @@ impl Operation for Slip {
             | Self::Weigh(_)
             | Self::Anew { .. }
             | Self::Slots { .. }
+            | Self::OfBoth(_)
             | Self::Beyond(_)
             | Self::Only { .. } => Some(self.clone()),
         }
