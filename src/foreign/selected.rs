@@ -67,7 +67,10 @@ pub fn take_selection(
     settings: &mut Settings,
 ) -> Result<(Vec<Match>, Option<Evidence>)> {
     // Where nothing says in which order axes stand, what fits the queries does.
-    let formats = settings.qkv_format.map_or_else(|| UNSTATED.to_vec(), |own| vec![own]);
+    let mut formats = settings.qkv_format.map_or_else(|| UNSTATED.to_vec(), |own| vec![own]);
+    if formats.iter().any(|format| goes_with_rows(record, *format)) {
+        formats.retain(|format| goes_with_rows(record, *format));
+    }
     let mut refused = None;
     for format in formats {
         let Some(sizes) = Sizes::of(record, format) else { continue };
@@ -84,6 +87,22 @@ pub fn take_selection(
         }
     }
     refused.map_or_else(|| Ok((Vec::new(), None)), Err)
+}
+
+/// Whether log-sum-exps or weights, whose heads stand before their queries, have the heads and tokens that queries have in this
+/// format.
+fn goes_with_rows(record: &Record, format: QkvFormat) -> bool {
+    let dims = |names: &[Name]| {
+        let is_it =
+            |entry: &&Entry| meanings(&entry.name).first().is_some_and(|own| names.contains(own));
+        record.entries.iter().find(is_it).map(|entry| entry.tensor.dims())
+    };
+    let of_queries = match (dims(&[Name::Q, Name::QHeads]), format) {
+        (Some(&[_, heads, tokens, _]), QkvFormat::Bhsd)
+        | (Some(&[_, tokens, heads, _]), QkvFormat::Bshd) => [heads, tokens],
+        _ => return false,
+    };
+    dims(&[Name::Lse, Name::Weights]).is_some_and(|rows| rows.get(1..3) == Some(&of_queries))
 }
 
 /// Takes what was found out of the file.

@@ -83,7 +83,7 @@ impl Grammar<'_> {
             add(Kind::Repeated, after(*own, &[*scale]), told);
             self.constant_zero(step.name, *zero);
         }
-        self.scales_of_query_heads(step.name, *scale);
+        self.scales_of_query_heads(step.name);
         self.scales_of_others(step.name, *scale);
         self.scales_of_groups(step.name, *scale);
         self.scaled_prefix(step);
@@ -148,26 +148,40 @@ impl Grammar<'_> {
     }
 
     /// Scales of key heads that each query head takes by another rule than its keys or values.
-    fn scales_of_query_heads(&mut self, at: Name, scale: Name) {
+    fn scales_of_query_heads(&mut self, at: Name) {
         let (heads, groups) = (self.sizes.heads, self.sizes.kv_heads.max(1));
-        let Some(step) = self.right.step(scale).filter(|_| groups > 1 && heads > groups) else {
-            return;
-        };
-        let is_of_heads = step.axes.iter().all(|(axis, size)| size == 1 || axis == Axis::Head);
-        let Ok(numbers) = cells(&step.value) else { return };
-        // What is made of the keys, or the values, has their scales as factors.
-        let made = if at == Name::KDequantized { Name::ScoresRaw } else { Name::HeadOutputs };
-        if !is_of_heads || numbers.len() != groups || self.right.step(made).is_none() {
+        if groups < 2 || heads <= groups {
             return;
         }
-        let factor = |head: usize| numbers[head % groups] / numbers[head / (heads / groups)];
-        let factors = (0..heads).map(factor).collect();
-        let change = after(Slip::Along(1, Along::Each(factors)), &[]);
-        let told = tr!(
-            "each query head has the number of {scale} at its own number modulo the key heads, not its key head's",
-            scale
-        );
-        self.add(Kind::Axes, cost::COMMON, made, change, told);
+        // What is made of the keys, or the values, has their scales as factors.
+        let all = [(Name::KDequantized, Name::ScoresRaw), (Name::VDequantized, Name::HeadOutputs)];
+        let edit = |(own, made): (Name, Name)| {
+            let scale = *self.right.read_by(self.right.step(own)?).get(1)?;
+            let is_of_heads = scale.axes.iter().all(|(axis, size)| size == 1 || axis == Axis::Head);
+            let numbers = cells(&scale.value).ok()?;
+            if !is_of_heads || numbers.len() != groups || self.right.step(made).is_none() {
+                return None;
+            }
+            let factor = |head: usize| numbers[head % groups] / numbers[head / (heads / groups)];
+            let factors = (0..heads).map(factor).collect();
+            let change = after(Slip::Along(1, Along::Each(factors)), &[]);
+            let told = tr!(
+                "each query head has the number of {scale} at its own number modulo the key heads, not its key head's",
+                scale = scale.name
+            );
+            Some((own, Edit::new(made, change), told))
+        };
+        let edits: Vec<(Name, Edit, String)> = all.into_iter().filter_map(edit).collect();
+        if let [(first, key, told), (_, value, _)] = &edits[..]
+            && at == *first
+        {
+            let both = vec![key.clone(), value.clone()];
+            self.add_all(Kind::Axes, cost::COMMON, both, key.at, told);
+        }
+        for (_, edit, told) in edits.into_iter().filter(|(own, ..)| *own == at) {
+            let made = edit.at;
+            self.add_all(Kind::Axes, cost::COMMON, vec![edit], made, told);
+        }
     }
 
     /// One scale that serves all, and groups of features that are taken to be longer or shorter.
