@@ -39,6 +39,8 @@ pub enum Cause {
     FullyMasked,
     /// A split or tile has no visible key there, and −∞ − −∞ or 0 / 0 is NaN.
     EmptyPart,
+    /// The exponential of a split's log-sum-exp is too large: the merge subtracts no maximum.
+    NoMaximum,
     /// It is a sum over queries, all of which are finite: others are in it.
     OtherRows,
     /// Finite inputs give a value beyond the largest of this type.
@@ -59,6 +61,7 @@ impl Cause {
             Self::Given => "given",
             Self::FullyMasked => "fully-masked",
             Self::EmptyPart => "empty-part",
+            Self::NoMaximum => "no-maximum",
             Self::OtherRows => "other-rows",
             Self::Overflow(_) => "overflow",
             Self::FromInfinity => "from-infinity",
@@ -121,6 +124,9 @@ impl Search<'_> {
         }
         if value.is_nan() && self.is_of_empty_part(step, index)? {
             return Ok((Cause::EmptyPart, None));
+        }
+        if self.is_without_maximum(step, index)? {
+            return Ok((Cause::NoMaximum, None));
         }
         if self.is_of_other_rows(step)? {
             return Ok((Cause::OtherRows, None));
@@ -209,13 +215,20 @@ impl Search<'_> {
         if value.is_nan() && self.is_fully_masked(step, index)? {
             return Ok((Cause::FullyMasked, None));
         }
-        let limit = largest(self.dtype);
+        // What was given in f16 may have been multiplied in f16.
+        let is_f16 = |name: Name| {
+            let given = self.record.and_then(|record| record.tensor(name.as_str()));
+            given.is_some_and(|given| given.dtype() == DType::F16)
+        };
+        let is_given = before.iter().any(|step| !step.is_computed() && is_f16(step.name));
+        let dtype = if is_given { DType::F16 } else { self.dtype };
+        let limit = largest(dtype);
         for step in before.iter().copied().chain([step]).filter(|step| step.is_computed()) {
             // A fill below the smallest number means −∞.
             let is_masked = step.name.row().blocked == BlockedCells::Low;
             let beyond = |value: f64| value > limit || (value < -limit && !is_masked);
             if let Some((at, _)) = in_item(step, index, beyond)? {
-                return Ok((Cause::Overflow(self.dtype), Some(Place::of(step, at))));
+                return Ok((Cause::Overflow(dtype), Some(Place::of(step, at))));
             }
         }
         Ok((Cause::Unknown, None))
@@ -236,6 +249,17 @@ impl Search<'_> {
             return Ok(false);
         };
         holds_in(blocked.min(D::Minus1)?, step, index)
+    }
+
+    /// Whether the step merges splits, of which one has a log-sum-exp in the cell's row whose exponential f32 does not hold.
+    fn is_without_maximum(&self, step: &Step, index: &[usize]) -> Result<bool> {
+        let is_merged = matches!(step.name, Name::Lse | Name::SplitWeights | Name::HeadOutputs);
+        let splits = self.trace.step(Name::SplitLse).filter(|_| is_merged);
+        let Some(splits) = splits.and_then(|own| self.value(own).or(Some(&own.value))) else {
+            return Ok(false);
+        };
+        let largest = splits.max(0)?;
+        holds_in(largest.gt(largest_exponent())?, step, index)
     }
 
     /// Whether the step is the gradient of keys or values, of which the queries' own gradient, made of the same numbers, was
@@ -269,6 +293,11 @@ impl Search<'_> {
         }
         holds_in(sum.value.eq(0.0)?.max(0)?, step, index)
     }
+}
+
+/// The largest number whose exponential f32 holds.
+fn largest_exponent() -> f64 {
+    f64::from(f32::MAX).ln()
 }
 
 /// Whether that is 1 in a row of the cell: (batch, head, query), of which some axes may be missing.

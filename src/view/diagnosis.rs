@@ -108,6 +108,10 @@ pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String
     let cause = match found.cause {
         Cause::Given => tr!("the input already has it").to_owned(),
         Cause::FullyMasked => tr!("every key of that query is masked").to_owned(),
+        Cause::NoMaximum => tr!(
+            "the exponential of a split's log-sum-exp is beyond the largest number of f32 there: the merge subtracts no maximum"
+        )
+        .to_owned(),
         Cause::OtherRows => tr!(
             "it is a sum over the queries, and the gradient of these is finite: rows that are no queries are in it, as tiles have them behind the last one"
         )

@@ -7,7 +7,7 @@ use crate::candidate::cost;
 use crate::cells::cells;
 use program::{
     Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage,
-    Parted, Scaling, Slip, Weigh,
+    Parted, Precision, Scaling, Slip, Weigh,
 };
 
 impl Grammar<'_> {
@@ -201,10 +201,38 @@ impl Grammar<'_> {
         let told = tr!("the splits are weighed by their maxima alone: exp(m), without their sums");
         self.add(Kind::Replaced, cost::COMMON, Name::SplitWeights, largest, told);
         self.by_count(count);
+        for precision in [Precision::Bf16, Precision::F16] {
+            let round = Change::before(0, Slip::Round(precision));
+            let of_weights = Edit::new(Name::SplitWeights, round.clone());
+            let of_all = vec![Edit::new(Name::Lse, round), of_weights.clone()];
+            let told = tr!(
+                "the log-sum-exps of the splits are rounded to {precision} before the merge",
+                precision = precision.name()
+            );
+            for edits in [vec![of_weights.clone()], of_all, vec![weighed.clone(), of_weights]] {
+                self.add_all(Kind::Inserted, cost::PLAIN, edits, Name::SplitWeights, &told);
+            }
+        }
         let axes: Vec<Dim> = own.axes.iter().skip(1).collect();
         let both = |change: &Change| {
             [Name::Lse, Name::SplitWeights].map(|name| Edit::new(name, change.clone())).to_vec()
         };
+        for at in 0..count {
+            let numbers =
+                (0..count).map(|own| if own == at { std::f64::consts::LN_2 } else { 0.0 });
+            let cells =
+                Tensor::from_vec(numbers.collect::<Vec<_>>(), (count, 1, 1, 1), &Device::Cpu);
+            let Ok(cells) = cells else { return };
+            let twice = Slip::Counted(Block { cells, fill: 0.0 });
+            let told = tr!("split {at} is merged twice", at);
+            self.add_all(
+                Kind::Repeated,
+                cost::COMMON,
+                both(&Change::before(0, twice)),
+                Name::Lse,
+                told,
+            );
+        }
         for most in [8, 16, 32, 64].into_iter().filter(|most| *most < count) {
             let shape = (count, 1, 1, 1);
             let cells: Vec<u8> = (0..count).map(|at| u8::from(at >= most)).collect();
