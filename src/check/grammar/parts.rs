@@ -187,7 +187,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 19] = [
+        let all: [(PartSlip, &[Name]); 20] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::ClampedTail, &[of_sum]),
@@ -198,6 +198,7 @@ impl Grammar<'_> {
             (PartSlip::Overwritten, &[of_sum, of_acc]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
             (PartSlip::BaseTwo, &[of_sum, of_acc]),
+            (PartSlip::BinaryExp, &[of_sum, of_acc]),
             (PartSlip::BinaryFactor, &[of_sum, of_acc]),
             (PartSlip::Squared, &[of_sum, of_acc]),
             (PartSlip::AlongFeatures, &[of_acc]),
@@ -213,6 +214,7 @@ impl Grammar<'_> {
                 slip,
                 PartSlip::NotRescaled
                     | PartSlip::FromOne
+                    | PartSlip::BinaryExp
                     | PartSlip::BinaryFactor
                     | PartSlip::Squared
                     | PartSlip::AlongFeatures

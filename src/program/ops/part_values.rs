@@ -35,7 +35,8 @@ impl Parted {
     }
 
     pub(super) fn exp(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let by = if self.slip == Some(PartSlip::BaseTwo) { std::f64::consts::LN_2 } else { 1.0 };
+        let is_binary = matches!(self.slip, Some(PartSlip::BaseTwo | PartSlip::BinaryExp));
+        let by = if is_binary { std::f64::consts::LN_2 } else { 1.0 };
         (x * by)?.exp()
     }
 

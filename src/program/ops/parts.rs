@@ -111,6 +111,8 @@ clauses! {
         Inverse => "what was added up before is rescaled by exp(new − old), not exp(old − new)",
         /// The exponential is of base 2, of scores that were not multiplied by log2(e).
         BaseTwo => "exp2 is taken of scores that were not multiplied by log2(e)",
+        /// The same, and the factor is of base e.
+        BinaryExp => "exp2 is taken of scores that were not multiplied by log2(e), and the rescaling is exp(old − new)",
         /// The maxima are of base 2.
         NaturalFactor => "what was added up before is rescaled by exp of maxima in base 2, where exp2 is taken of the scores",
         /// The maximum before is subtracted.
@@ -193,10 +195,10 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            Added, AllRescaled, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, EmptyNan,
-            EmptyZero, FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean, NaturalFactor,
-            NewSum, NotRescaled, OfOther, OldMax, OldMaximum, OldSum, Overwritten, RunningMax,
-            SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
+            Added, AllRescaled, BaseMixed, BaseTwo, BinaryExp, BinaryFactor, BinaryMerge,
+            ByLargest, EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean,
+            NaturalFactor, NewSum, NotRescaled, OfOther, OldMax, OldMaximum, OldSum, Overwritten,
+            RunningMax, SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
@@ -204,6 +206,7 @@ impl PartStage {
                 NotRescaled,
                 Inverse,
                 BaseTwo,
+                BinaryExp,
                 BinaryFactor,
                 Squared,
                 EmptyNan,
