@@ -294,6 +294,8 @@ fn part_of(inner: &str, class: &str, layer: Option<usize>) -> (Part, u32) {
     match of(last) {
         // Of the modules within attention the last one gives what it gives.
         _ if is_inner && GIVES.contains(&last) => (Part::Attention, 20),
+        // BERT's module of attention holds the attention itself, and its projection.
+        _ if is_inner && (last == "self" || kind.contains("attention")) => (Part::Attention, 18),
         Some((Part::Attention, _)) | None if is_inner => (Part::Linear, 15),
         // A class says more than a name that a norm shares with what it stands behind.
         Some((Part::Attention, rank)) if kind.contains("norm") => (Part::Norm, rank + 5),

@@ -12,6 +12,7 @@ use super::super::tolerance::Tolerances;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::{behind_rotation, has, with_settings_of_others};
+use super::passes::{caches, other_masks};
 use super::positions::{in_its_order, with_other_positions};
 use super::sides::Sides;
 use base::error::{Result, shown};
@@ -47,9 +48,29 @@ pub fn checked(
         let meant = sides.left.parameters(&node.path)?;
         let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
         // More than rounding makes of equal inputs in f32.
-        let is_wrong =
+        let is_more =
             own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
-        if facts.is_empty() && is_wrong && first.as_ref().is_some_and(Report::is_same) {
+        let agrees = |read: &usize| {
+            Ok(sides.measured(*read)?.is_some_and(|found| found.error <= found.tolerance))
+        };
+        let are_equal: Vec<bool> = node.reads.iter().map(agrees).collect::<Result<_>>()?;
+        let is_wrong = is_more && are_equal.iter().all(|equal| *equal);
+        let is_same = first.as_ref().is_some_and(Report::is_same);
+        let is_open = first.as_ref().is_some_and(|report| !explains(report));
+        if facts.is_empty()
+            && is_open
+            && !is_same
+            && let Some(path) = own.first()
+        {
+            let others = with_settings_of_others(sides, &node.path, &open_place(path)?.read()?)?;
+            if let Some(told) = that_fits(others, path, tolerances) {
+                return Ok(Some((None, vec![told])));
+            }
+        }
+        if facts.is_empty() && is_open {
+            facts.extend(shown_by_records(&sides.left.records(&node.path), &own)?);
+        }
+        if facts.is_empty() && is_wrong && is_same {
             let told = tr!(
                 "it is right for the queries, keys and values that it got: what makes these is wrong"
             );
@@ -113,6 +134,9 @@ pub fn checked(
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
             facts.extend(other);
+            if facts.is_empty() && !explains(&report) {
+                facts.extend(shown_by_records(&[meant], &own)?);
+            }
             if facts.is_empty()
                 && !explains(&report)
                 && sides.right.ranks.passes.len() > 1
@@ -133,6 +157,13 @@ pub fn checked(
     }
 }
 
+/// What a port's records show by themselves, beside those of the reference.
+fn shown_by_records(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
+    let mut facts = other_masks(left, right)?;
+    facts.extend(caches(left, right)?);
+    Ok(facts)
+}
+
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
 fn run_otherwise(
     sides: &Sides,
@@ -140,14 +171,23 @@ fn run_otherwise(
     (path, record): (&Path, &Record),
     tolerances: &Tolerances,
 ) -> Result<Option<String>> {
+    let mut others = with_other_positions(sides, at, record);
+    others.extend(with_settings_of_others(sides, layer, record)?);
+    Ok(that_fits(others, path, tolerances))
+}
+
+/// What is said of the first of these records in which nothing is wrong.
+fn that_fits(
+    others: Vec<(Record, String)>,
+    path: &Path,
+    tolerances: &Tolerances,
+) -> Option<String> {
     let (flags, map) = (Settings::default(), NameMap::default());
     let is_it = |(other, _): &(Record, String)| {
         checked_whole(path, other.clone(), &flags, &map, tolerances)
             .is_ok_and(|checked| checked.report.is_same())
     };
-    let mut others = with_other_positions(sides, at, record);
-    others.extend(with_settings_of_others(sides, layer, record)?);
-    Ok(others.into_iter().find(is_it).map(|(_, told)| told))
+    others.into_iter().find(is_it).map(|(_, told)| told)
 }
 
 /// The first step of a cache whose own record shows a mistake.
@@ -315,11 +355,11 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
     Ok(facts)
 }
 
-/// Whether a matrix or a vector has the rows of another one, in another order.
+/// Whether a tensor has the rows of another one, in another order: those of its first axis.
 fn has_same_rows(right: &Tensor, other: &Tensor) -> Result<bool> {
     let rows = |own: &Tensor| -> Result<Vec<Vec<u32>>> {
         let own = wide(own)?;
-        let rows = if own.rank() == 2 { own } else { own.flatten_all()?.unsqueeze(1)? };
+        let rows = if own.rank() > 1 { own.flatten_from(1)? } else { own.unsqueeze(1)? };
         let mut rows: Vec<Vec<u32>> = rows
             .to_vec2::<f32>()?
             .into_iter()
@@ -328,7 +368,7 @@ fn has_same_rows(right: &Tensor, other: &Tensor) -> Result<bool> {
         rows.sort_unstable();
         Ok(rows)
     };
-    Ok(right.rank() < 3 && right.dims() == other.dims() && rows(right)? == rows(other)?)
+    Ok(right.rank() > 0 && right.dims() == other.dims() && rows(right)? == rows(other)?)
 }
 
 /// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.

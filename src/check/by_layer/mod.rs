@@ -12,6 +12,7 @@ mod json;
 mod measure;
 mod other_layers;
 mod part;
+mod passes;
 mod positions;
 mod ranks;
 mod sides;
