@@ -9,6 +9,7 @@ use super::super::check::{check, checked_whole};
 use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
+use super::clues::clue;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::{behind_rotation, has, with_settings_of_others};
@@ -69,6 +70,13 @@ pub fn checked(
         }
         if facts.is_empty() && is_open {
             facts.extend(shown_by_records(&sides.left.records(&node.path), &own)?);
+        }
+        if facts.is_empty()
+            && is_wrong
+            && is_same
+            && let ([left], [right]) = (&sides.left.records(&node.path)[..], &own[..])
+        {
+            facts.extend(of_heads(left, right, found.tolerance)?);
         }
         if facts.is_empty() && is_wrong && is_same {
             let told = tr!(
@@ -155,6 +163,24 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// What can be said of queries, keys and values that are not the reference's.
+fn of_heads(left: &Path, right: &Path, tolerance: f64) -> Result<Vec<String>> {
+    let (meant, own) = (open_place(left)?, open_place(right)?);
+    let mut facts = Vec::new();
+    for name in [Name::QHeads, Name::KHeads, Name::VHeads, Name::QRot, Name::KRot] {
+        let both = (meant.tensor(name.as_str())?, own.tensor(name.as_str())?);
+        let (Some(meant), Some(own)) = both else { continue };
+        if meant.dims() != own.dims() || meant.rank() != 4 {
+            continue;
+        }
+        let in_rows = |own: &Tensor| own.flatten_to(2)?.unsqueeze(0);
+        if let Some(told) = clue(&in_rows(&meant)?, &in_rows(&own)?, tolerance)? {
+            facts.push(tr!("of its {name}: {told}", name, told));
+        }
+    }
+    Ok(facts)
 }
 
 /// What a port's records show by themselves, beside those of the reference.

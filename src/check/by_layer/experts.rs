@@ -37,6 +37,8 @@ struct Routing {
     count: usize,
     /// Whether the correction bias has a part in the choice.
     is_corrected: bool,
+    /// Whether it has a part in the weights.
+    has_corrected_weights: bool,
     /// Among which groups of experts the choice is made, where it is not among all.
     groups: Option<Groups>,
 }
@@ -208,7 +210,11 @@ impl<'p> Experts<'p> {
             _ => vec![Shared::None],
         };
         let both = [true, false];
-        let corrected: &[bool] = if self.correction.is_some() { &[true, false] } else { &[false] };
+        let corrected: &[(bool, bool)] = if self.correction.is_some() {
+            &[(true, false), (false, false), (true, true)]
+        } else {
+            &[(false, false)]
+        };
         let maps = [
             Map::Silu,
             Map::Gelu,
@@ -231,11 +237,12 @@ impl<'p> Experts<'p> {
         let counts = 1..=self.first.len().min(MOST_CHOSEN);
         let routings = scores.flat_map(|(score, is_normed)| {
             counts.clone().flat_map(move |count| {
-                corrected.iter().map(move |is_corrected| Routing {
+                corrected.iter().map(move |(is_corrected, has_corrected_weights)| Routing {
                     score,
                     is_normed,
                     count,
                     is_corrected: *is_corrected,
+                    has_corrected_weights: *has_corrected_weights,
                     groups: None,
                 })
             })
@@ -342,7 +349,11 @@ impl<'p> Experts<'p> {
         }
         order.sort_by(|left, right| by[*right].total_cmp(&by[*left]));
         order.truncate(own.count);
-        let weight = |at: usize| if own.score == Score::Equal { 1.0 } else { score(logits[at]) };
+        let weight = |at: usize| match own.score {
+            Score::Equal => 1.0,
+            _ if own.has_corrected_weights => by[at],
+            _ => score(logits[at]),
+        };
         let sum: f64 = if own.is_normed { order.iter().map(|at| weight(*at)).sum() } else { 1.0 };
         order.into_iter().map(|at| (at, weight(at) / sum)).collect()
     }
@@ -437,6 +448,9 @@ impl Mixture {
         });
         add(own.is_corrected != right.is_corrected, &|| {
             tr!("the correction bias has no part in the choice of experts").to_owned()
+        });
+        add(own.has_corrected_weights != right.has_corrected_weights, &|| {
+            tr!("the correction bias has a part in the weights of the experts, and not in their choice alone").to_owned()
         });
         let told = |groups: Option<Groups>| match groups {
             Some(Groups { all, chosen, .. }) => {
