@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Iterable
@@ -11,9 +12,10 @@ from typing import Any
 
 from ._binary import Error
 from ._capture import Capture
+from ._commands import private_folder, run_to_file
 from ._parameters import Parameters
 from ._parts import Parts
-from ._roles import alike, blocks, is_called, layer_of, numbers, roles
+from ._roles import alike, blocks, config_of, is_called, layer_of, numbers, roles
 from ._run import Run
 
 
@@ -62,6 +64,7 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
             )
         asked_for = [*_numbers("layers", layers), *_numbers("layer", layer)]
         self._modules = dict(model.named_modules())
+        self._config = config_of([model])
         self._layers = set(asked_for) if asked_for else None
         self._prefix = prefix
         self._undo: ExitStack | None = None
@@ -151,7 +154,8 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
                 f"queries, keys and values, and of an output: {some}{more}\n"
                 f"help: say that they are attention: record(model, attention={last or 'NAME'!r})"
             )
-        return (
+        refused = _refused(self._config) if self._config else None
+        return refused or (
             "error: nothing was recorded: no attention was seen in what ran\n"
             "help: attention is seen where it is a module called attention, goes through transformers' "
             "AttentionInterface, or calls F.scaled_dot_product_attention; other functions of q, k and v are recorded "
@@ -177,3 +181,16 @@ def _is_plain(module: Any) -> bool:
     """Whether a module of torch itself runs no attention, nor others."""
     kind = type(module)
     return kind.__module__.startswith("torch.nn.modules") and not re.search("Transformer|Multihead", kind.__name__)
+
+
+def _refused(config: dict[str, Any]) -> str | None:
+    """Why the attention of such a model is not traced, if that is known."""
+    with private_folder() as folder:
+        path = folder / "config.json"
+        path.write_text(json.dumps(config, default=str), encoding="utf-8")
+        try:
+            run_to_file([f"--model-config={path}"], folder)
+        except Error as error:
+            found = re.search(r"has model_type .* not supported", str(error))
+            return f"error: nothing was recorded: the model {found[0]}" if found else None
+    return None

@@ -24,7 +24,7 @@ use super::grammar::grammar;
 use base::error::{Error, Result, near_miss};
 use base::lang;
 use config::Config;
-use program::{Change, Delta, DeltaForm, Edit, Kind, Name, Op, Trace};
+use program::{Change, Delta, DeltaForm, Edit, Kind, Name, Op, Rotary, Trace};
 
 /// A known mistake.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ fn known(situation: &Situation) -> Result<Vec<Candidate>> {
     for mistake in catalogue() {
         for way in mistake.ways {
             for edits in way.edits(situation)? {
-                let summary = told(lang::text(way.summary), &edits);
+                let summary = told(situation, lang::text(way.summary), &edits);
                 let candidate = Candidate::new(mistake.kind, cost::KNOWN, edits, summary);
                 all.push(Candidate { id: mistake.id, ..candidate });
             }
@@ -172,11 +172,18 @@ pub fn chunk_size(edits: &Edits) -> Option<usize> {
     })
 }
 
-/// What a mistake is, with the size of the chunks that it is made in.
-fn told(summary: &str, edits: &Edits) -> String {
-    match chunk_size(edits) {
-        Some(size) => tr!("{summary} (chunks of {size} tokens)", summary, size),
-        None => summary.to_owned(),
+/// What a mistake is, with the size of the chunks that it is made in, or the first position that it takes.
+fn told(situation: &Situation, summary: &str, edits: &Edits) -> String {
+    let first = edits.iter().find_map(|edit| match (edit.change.op()?, situation.op(edit.at)?) {
+        (Op::Rotary(Rotary::Rotate(own)), Op::Rotary(Rotary::Rotate(meant))) => {
+            Some((own.first, meant.first)).filter(|(own, meant)| own != meant)
+        }
+        _ => None,
+    });
+    match (chunk_size(edits), first) {
+        (Some(size), _) => tr!("{summary} (chunks of {size} tokens)", summary, size),
+        (None, Some((own, meant))) => tr!("{summary}: {own}, not {meant}", summary, own, meant),
+        (None, None) => summary.to_owned(),
     }
 }
 

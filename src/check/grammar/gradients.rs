@@ -183,21 +183,28 @@ impl Grammar<'_> {
         }
     }
 
+    /// Keys and values that are given, both in the same other places.
+    pub(super) fn moved_together(&mut self) {
+        let given = |name| self.right.step(name).filter(|step: &&Step| step.op == Op::Given);
+        let (Some(keys), Some(values)) = (given(Name::KHeads), given(Name::VHeads)) else { return };
+        if keys.axes.shape() != values.axes.shape() {
+            return;
+        }
+        for (op, told, cost) in self.moves(keys) {
+            let edits = [keys, values].map(|step| Edit::new(step.name, after(op.clone(), &[])));
+            let told = tr!("it and {other} are {told}", other = values.name, told);
+            self.add_all(Kind::Axes, cost, edits.to_vec(), keys.name, told);
+        }
+    }
+
     /// What is given to a kernel, in other places or not read.
     pub(super) fn given(&mut self, step: &Step) {
         let name = step.name;
         if step.axes.rank() < 3 {
             return;
         }
-        if let Some(values) = self.right.step(Name::VHeads)
-            && name == Name::KHeads
-            && values.axes.shape() == step.axes.shape()
-        {
-            for (op, told, cost) in self.moves(step) {
-                let edits = [name, values.name].map(|at| Edit::new(at, after(op.clone(), &[])));
-                let told = tr!("it and {other} are {told}", other = values.name, told);
-                self.add_all(Kind::Axes, cost, edits.to_vec(), name, told);
-            }
+        if name == Name::KHeads {
+            self.moved_together();
         }
         if name.row().is_boolean || name.role() == Role::Setting {
             return self.in_tiles(step);

@@ -172,6 +172,7 @@ impl Grammar<'_> {
     /// What x and memory may be to all that reads them.
     pub(super) fn of_inputs(&mut self) {
         self.scaled_inputs();
+        self.moved_together();
         let shape = |name| self.right.step(name).map(|step| step.axes.shape());
         let inputs = [Name::X, Name::Memory, Name::MemoryV];
         let pairs = inputs.iter().flat_map(|own| inputs.map(|other| (*own, other)));

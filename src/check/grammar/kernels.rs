@@ -13,6 +13,9 @@ use program::{
 /// The sizes of blocks that kernels have.
 pub const BLOCKS: [usize; 10] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128];
 
+/// Loops of more blocks are not run for each mistake: nobody takes thousands of them.
+const MOST_BLOCKS: u128 = 512;
+
 /// Of more tiles than these, none is left out by a mistake that other rows would not show.
 const MOST_TILES: usize = 32;
 
@@ -63,7 +66,8 @@ impl Grammar<'_> {
             let is_of_rest = matches!(slip, StreamSlip::FullBlocks | StreamSlip::Padded);
             let fits = |block: &usize| {
                 let block = *block as u128;
-                block < keys && !(is_of_rest && keys.is_multiple_of(block))
+                let is_rest = is_of_rest && keys.is_multiple_of(block);
+                block < keys && keys / block <= MOST_BLOCKS && !is_rest
             };
             for block in blocks.iter().copied().filter(fits) {
                 // That gives the same numbers in blocks of any size.

@@ -1,6 +1,7 @@
 //! What do people get wrong in masks?
 
 use super::{Knob, Range, Sibling, trees};
+use foreign::listed;
 use program::{Blocked, BlockedKeys, ByPosition, Documents, Fill, Kind, Masking, signed, whole};
 
 pub fn knobs(own: &Masking) -> Vec<Knob> {
@@ -140,6 +141,13 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
     let in_pairs = |row: &[usize]| {
         (row.len() > 2).then(|| row.chunks(2).map(|pair| pair.iter().sum()).collect())
     };
+    for cut in cuts(own) {
+        let told = tr!("the documents have {lengths} tokens", lengths = listed(&cut));
+        let other = with(&|_| Some(cut.clone()));
+        if all.iter().all(|(known, _)| *known != other) {
+            all.push((other, told));
+        }
+    }
     let told = tr!("documents are one in pairs: every second boundary is not kept");
     all.push((with(&in_pairs), told.to_owned()));
     if own.queries.len() == own.keys.len() {
@@ -153,6 +161,29 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
     };
     all.into_iter().filter_map(sibling).collect()
 }
+
+/// All lengths that as many documents of a few tokens can have.
+fn cuts(own: &Documents) -> Vec<Vec<usize>> {
+    let [row] = own.queries.as_slice() else { return Vec::new() };
+    let (count, tokens) = (row.len(), row.iter().sum::<usize>());
+    if own.keys != own.queries || !(2..=MOST_DOCUMENTS).contains(&count) || tokens > MOST_TOKENS {
+        return Vec::new();
+    }
+    let mut all = vec![Vec::new()];
+    for left in (0..count).rev() {
+        let longer = |cut: Vec<usize>| {
+            let rest = tokens - cut.iter().sum::<usize>();
+            let lengths = if left == 0 { rest..rest + 1 } else { 1..rest - left + 1 };
+            lengths.map(move |length| [cut.as_slice(), &[length]].concat())
+        };
+        all = all.into_iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// Of more documents, or tokens, not every cut is tried.
+const MOST_DOCUMENTS: usize = 3;
+const MOST_TOKENS: usize = 24;
 
 /// Lengths of documents of which all but the first begin so many tokens late, or early; nothing where one has too few.
 fn shifted(is_late: bool, by: usize) -> impl Fn(&[usize]) -> Option<Vec<usize>> {
