@@ -88,13 +88,16 @@ def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
     and the shapes of biases that it lacks beside their weights."""
     import torch
 
-    names = list(inspect.signature(type(block)).parameters)
-    # What it was made with is known where it holds all of it.
-    if "config" not in names or not all(hasattr(block, name) for name in names):
+    asked = inspect.signature(type(block)).parameters
+    known = {name: getattr(block, name) for name in asked if hasattr(block, name)}
+    # BERT's block leaves its config to the attention in it.
+    config = next((part.config for part in block.modules() if hasattr(part, "config")), None)
+    known = {"config": config, **known}
+    if "config" not in asked or any(one.default is one.empty for name, one in asked.items() if name not in known):
         return [], {}
     try:
         with torch.device("meta"):
-            new = type(block)(**{name: getattr(block, name) for name in names})
+            new = type(block)(**known)
     except Exception:
         return [], {}  # It is made in another way.
     found: list[str] = []
@@ -107,6 +110,9 @@ def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
         elif shapes[0] != shapes[1]:
             said = ["none" if shape is None else str(list(shape)) for shape in shapes]
             found.append(f"{name} is {said[1]}, and its config says {said[0]}")
+    # What else it was made with is known where it holds all of it.
+    if len(known) < len(asked):
+        return [], lacks
     parts = dict(new.named_modules())
     for name, part in block.named_modules():
         for key, value in vars(part).items():
