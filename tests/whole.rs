@@ -122,6 +122,13 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
             "the slots of earlier tokens are those of the next item",
         ),
         (
+            "llama",
+            "scaled-cache",
+            "model.layers.1.self_attn.out",
+            1,
+            "the cached values are those that earlier steps wrote times 1.300",
+        ),
+        (
             "gpt2",
             "gelu",
             "transformer.h.1.mlp.out",
@@ -132,6 +139,13 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
         (
             "mixtral",
             "router",
+            "model.layers.1.mlp.out",
+            1,
+            "the weights of the experts that are chosen are not made up to 1",
+        ),
+        (
+            "mixtral",
+            "router-bf16",
             "model.layers.1.mlp.out",
             1,
             "the weights of the experts that are chosen are not made up to 1",

@@ -93,7 +93,9 @@ def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
     # BERT's block leaves its config to the attention in it.
     config = next((part.config for part in block.modules() if hasattr(part, "config")), None)
     known = {"config": config, **known}
-    if "config" not in asked or any(one.default is one.empty for name, one in asked.items() if name not in known):
+    others = {name: one for name, one in asked.items() if name not in known}
+    is_open = any(one.default is one.empty or "bias" in name for name, one in others.items())
+    if "config" not in asked or is_open:
         return [], {}
     try:
         with torch.device("meta"):
@@ -111,7 +113,7 @@ def differences(block: Any) -> tuple[list[str], dict[str, list[int]]]:
             said = ["none" if shape is None else str(list(shape)) for shape in shapes]
             found.append(f"{name} is {said[1]}, and its config says {said[0]}")
     # What else it was made with is known where it holds all of it.
-    if len(known) < len(asked):
+    if others:
         return [], lacks
     parts = dict(new.named_modules())
     for name, part in block.named_modules():
