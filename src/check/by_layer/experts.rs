@@ -496,7 +496,8 @@ impl Mixture {
             (_, Shared::Gated) => tr!("the shared expert is not multiplied by its gate").to_owned(),
             _ => tr!("the shared expert is multiplied by its gate").to_owned(),
         });
-        add((self.scale - meant.scale).abs() > 1e-3, &|| {
+        // In 16 bits a factor is known no better.
+        add((self.scale - meant.scale).abs() > 1e-2, &|| {
             tr!(
                 "what the experts give is multiplied by {own}, not {meant}",
                 own = self.scale,
