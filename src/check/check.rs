@@ -17,10 +17,10 @@ use super::report::Report;
 use super::step_report::{Status, StepReport};
 use super::streamed::same;
 use super::tolerance::Tolerances;
-use base::error::Result;
+use base::error::{Error, Result};
 use config::{Config, Mask, Settings, Start};
 use file::{Record, open_place, read_place};
-use foreign::{NameMap, is_gradient};
+use foreign::{NameMap, is_gradient, unknown};
 use program::{Name, Op, Trace};
 
 /// Recomputes every recorded step of the file at `path` from its own inputs, weights and masks, and compares.
@@ -138,6 +138,18 @@ pub(super) fn checked_whole(
         beyond
             .filter(|step| step.status == Status::Same)
             .for_each(|step| step.status = Status::Differs);
+    }
+    if steps.is_empty() && !unknown(&record).is_empty() {
+        let unknown = unknown(&record);
+        let what = tr!("there is no step to compare; no step has the name {unknown}", unknown);
+        return Err(Error::file(
+            path,
+            what,
+            tr!(
+                "say which step one of them is, for example `map={unknown}=output`",
+                unknown = unknown.split(", ").next().unwrap_or_default()
+            ),
+        ));
     }
     let report = Report::of(path, steps, tolerances)?;
     let differs = report.first_divergence().is_some();

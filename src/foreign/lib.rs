@@ -48,7 +48,7 @@ pub use layout::{has_layer, layers_of, read_weights};
 pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
 pub use names::{
-    asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients,
+    asked, gradient_of, is_called, is_gradient, last_segment, meanings, take_gradients, unknown,
 };
 pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use base::error::quoted;
 use file::{Entry, Record};
 use program::{Name, Role};
 
@@ -29,6 +30,16 @@ pub fn meanings(name: &str) -> Vec<Name> {
         return meanings(&own).into_iter().map(Name::gradient).collect();
     }
     CALLED.get(last.as_str()).cloned().unwrap_or_default()
+}
+
+/// The tensors of a record whose names are none that is known, as a list; the first of many.
+pub fn unknown(record: &Record) -> String {
+    const TOLD: usize = 6;
+    let names = record.entries.iter().map(|entry| entry.name.as_str());
+    let is_unknown = |name: &&str| Name::in_files(name).is_none() && meanings(name).is_empty();
+    let names: Vec<String> = names.filter(is_unknown).map(quoted).collect();
+    let more = if names.len() > TOLD { ", …" } else { "" };
+    format!("{}{more}", names.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", "))
 }
 
 /// The steps that each name may mean, the likeliest first.

@@ -4,7 +4,7 @@ use super::arranged::{Qkv, arranged};
 use super::few_bits::in_few_bits;
 use super::hints;
 use super::matched::Match;
-use super::names::{TOGETHER, gradient_of, is_called, last_segment, meanings};
+use super::names::{TOGETHER, gradient_of, is_called, last_segment, meanings, unknown};
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings, Start};
 use file::{Entry, Record};
@@ -24,7 +24,7 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
             _ if flags.start.is_none_or(|start| start == Start::Inputs) && has_inputs(record) => {
                 return Ok(Vec::new());
             }
-            _ => return Err(missing(&found)),
+            _ => return Err(missing(&found, &unknown(record))),
         },
     };
     let mut readings = Vec::new();
@@ -92,7 +92,7 @@ fn has_inputs(record: &Record) -> bool {
     record.tensor(Name::X.as_str()).is_some()
 }
 
-fn missing(found: &[Option<&Entry>; 3]) -> Error {
+fn missing(found: &[Option<&Entry>; 3], unknown: &str) -> Error {
     let names = |is_there: bool| {
         let slots = ["q", "k", "v"].into_iter().zip(found);
         let names = slots.filter(|(_, entry)| entry.is_some() == is_there).map(|(name, _)| name);
@@ -100,7 +100,17 @@ fn missing(found: &[Option<&Entry>; 3]) -> Error {
     };
     let (there, lacking) = (names(true), names(false));
     let verb = if there.len() == 1 { tr!("is") } else { tr!("are") };
-    let what = tr!("not recorded, though {there} {verb}", there = there.join(tr!(" and ")), verb);
+    let there = there.join(tr!(" and "));
+    let what = if unknown.is_empty() {
+        tr!("not recorded, though {there} {verb}", there, verb)
+    } else {
+        tr!(
+            "not recorded, though {there} {verb}; no step has the name {unknown}",
+            there,
+            verb,
+            unknown
+        )
+    };
     let fix = tr!("record all three: q, k and v; or x and the weights");
     Error::tensor(lacking.join(tr!(" and ")), what, fix)
 }

@@ -2,10 +2,10 @@
 
 use super::masks;
 use super::sources::Sources;
-use base::error::{Error, Result, quoted};
+use base::error::{Error, Result};
 use config::{End, Mask, OutputGradient, Place, Setting, Settings, Start};
 use file::{Record, split_place};
-use foreign::meanings;
+use foreign::unknown;
 use program::{Name, Role};
 
 impl Sources {
@@ -136,16 +136,6 @@ impl Sources {
         sources.attn_mask = sources.attn_mask.filter(|_| !is_recorded);
         Ok((settings, sources))
     }
-}
-
-/// The tensors of a record whose names are none that is known, as a list; the first of many.
-fn unknown(record: &Record) -> String {
-    const TOLD: usize = 6;
-    let names = record.entries.iter().map(|entry| entry.name.as_str());
-    let is_unknown = |name: &&str| Name::in_files(name).is_none() && meanings(name).is_empty();
-    let names: Vec<String> = names.filter(is_unknown).map(quoted).collect();
-    let more = if names.len() > TOLD { ", …" } else { "" };
-    format!("{}{more}", names.iter().take(TOLD).cloned().collect::<Vec<_>>().join(", "))
 }
 
 /// Whether the flags say something else of a step than the record holds.
