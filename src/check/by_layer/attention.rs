@@ -19,7 +19,7 @@ use super::sides::Sides;
 use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
-use foreign::NameMap;
+use foreign::{NameMap, Node};
 use program::{Name, Role, wide};
 
 /// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
@@ -33,59 +33,7 @@ pub fn checked(
         return Ok(None);
     };
     let own = sides.right.records(&partner.path);
-    // A core says itself what it was given, and each step of a cache.
-    let by_itself = || {
-        let mut first = None;
-        for path in &own {
-            let report = check(path, &Settings::default(), &NameMap::default(), tolerances)?;
-            let is_same = report.is_same();
-            if first.is_none() || !is_same {
-                first = Some(report);
-            }
-            if !is_same {
-                break;
-            }
-        }
-        let meant = sides.left.parameters(&node.path)?;
-        let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
-        // More than rounding makes of equal inputs in f32.
-        let is_more =
-            own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
-        let agrees = |read: &usize| {
-            Ok(sides.measured(*read)?.is_some_and(|found| found.error <= found.tolerance))
-        };
-        let are_equal: Vec<bool> = node.reads.iter().map(agrees).collect::<Result<_>>()?;
-        let is_wrong = is_more && are_equal.iter().all(|equal| *equal);
-        let is_same = first.as_ref().is_some_and(Report::is_same);
-        let is_open = first.as_ref().is_some_and(|report| !explains(report));
-        if facts.is_empty()
-            && is_open
-            && !is_same
-            && let Some(path) = own.first()
-        {
-            let others = with_settings_of_others(sides, &node.path, &open_place(path)?.read()?)?;
-            if let Some(told) = that_fits(others, path, tolerances) {
-                return Ok(Some((None, vec![told])));
-            }
-        }
-        if facts.is_empty() && is_open {
-            facts.extend(shown_by_records(&sides.left.records(&node.path), &own)?);
-        }
-        if facts.is_empty()
-            && is_wrong
-            && is_same
-            && let ([left], [right]) = (&sides.left.records(&node.path)[..], &own[..])
-        {
-            facts.extend(of_heads(left, right, found.tolerance)?);
-        }
-        if facts.is_empty() && is_wrong && is_same {
-            let told = tr!(
-                "it is right for the queries, keys and values that it got: what makes these is wrong"
-            );
-            facts.push(told.to_owned());
-        }
-        Ok(first.map(|first| (Some(first), facts)))
-    };
+    let by_itself = || by_itself(sides, [node, partner], &own, found, tolerances);
     let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
     let Some(mut settings) = reference.config().cloned() else {
@@ -163,6 +111,66 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// The verdict on what a port recorded of its attention, by what it says itself of what it was given: a core does, and each
+/// step of a cache.
+fn by_itself(
+    sides: &Sides,
+    [node, partner]: [&Node; 2],
+    own: &[&PathBuf],
+    found: Measure,
+    tolerances: &Tolerances,
+) -> Result<Option<(Option<Report>, Vec<String>)>> {
+    let mut first = None;
+    for path in own {
+        let report = check(path, &Settings::default(), &NameMap::default(), tolerances)?;
+        let is_same = report.is_same();
+        if first.is_none() || !is_same {
+            first = Some(report);
+        }
+        if !is_same {
+            break;
+        }
+    }
+    let meant = sides.left.parameters(&node.path)?;
+    let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
+    // More than rounding makes of equal inputs in f32.
+    let is_more = own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
+    let agrees = |read: &usize| {
+        Ok(sides.measured(*read)?.is_some_and(|found| found.error <= found.tolerance))
+    };
+    let are_equal: Vec<bool> = node.reads.iter().map(agrees).collect::<Result<_>>()?;
+    let is_wrong = is_more && are_equal.iter().all(|equal| *equal);
+    let is_same = first.as_ref().is_some_and(Report::is_same);
+    let is_open = first.as_ref().is_some_and(|report| !explains(report));
+    if facts.is_empty()
+        && is_open
+        && !is_same
+        && let Some(path) = own.first()
+    {
+        let others = with_settings_of_others(sides, &node.path, &open_place(path)?.read()?)?;
+        if let Some(told) = that_fits(others, path, tolerances) {
+            return Ok(Some((None, vec![told])));
+        }
+    }
+    if facts.is_empty() && is_open {
+        facts.extend(shown_by_records(&sides.left.records(&node.path), own)?);
+    }
+    if facts.is_empty()
+        && is_wrong
+        && is_same
+        && let ([left], [right]) = (&sides.left.records(&node.path)[..], own)
+    {
+        facts.extend(of_heads(left, right, found.tolerance)?);
+    }
+    if facts.is_empty() && is_wrong && is_same {
+        let told = tr!(
+            "it is right for the queries, keys and values that it got: what makes these is wrong"
+        );
+        facts.push(told.to_owned());
+    }
+    Ok(first.map(|first| (Some(first), facts)))
 }
 
 /// What can be said of queries, keys and values that are not the reference's.

@@ -382,6 +382,10 @@ impl<'a> Exact<'a> {
     }
 
     /// How far the middle row of a mixture of experts is from what the port's own input should give.
+    #[allow(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method is of one lifetime, and experts of any are asked"
+    )]
     pub fn mixture_is_off(&self, at: usize, found: Measure) -> Result<Option<f64>> {
         self.beside_mixture(at, found, MANY, |port, meant, made| port.usually_off(meant, made))
     }

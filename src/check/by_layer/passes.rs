@@ -109,8 +109,11 @@ struct Written {
     unturned: Option<Tensor>,
 }
 
+/// How far slots are from what was written there, relative to a row, and in which way.
+type Gap = (f64, String);
+
 /// How far the slots of the earlier tokens are from what was written there: at each step, keys and values.
-fn gaps(records: &[&PathBuf]) -> Result<Vec<[Option<(f64, String)>; 2]>> {
+fn gaps(records: &[&PathBuf]) -> Result<Vec<[Option<Gap>; 2]>> {
     let mut written = [Written::default(), Written::default()];
     let mut all = Vec::new();
     for path in records {
@@ -168,7 +171,7 @@ fn gap(
     written: &Tensor,
     unturned: Option<&Tensor>,
     are_keys: bool,
-) -> Result<Option<(f64, String)>> {
+) -> Result<Option<Gap>> {
     let count = past.dim(2)?;
     let last = |own: &Tensor| -> Result<Option<Tensor>> {
         let Some(first) = own.dim(2)?.checked_sub(count) else { return Ok(None) };
@@ -210,7 +213,8 @@ fn factors(written: &Tensor, past: &Tensor) -> Result<Option<Vec<String>>> {
         };
         let factor = dot(&one, &other) / dot(&one, &one);
         let rest = one.iter().zip(&other).map(|(one, other)| (other - factor * one).powi(2));
-        if !(rest.sum::<f64>() <= ROUNDED.powi(2) * dot(&other, &other)) {
+        let rest: f64 = rest.sum();
+        if rest.is_nan() || rest > ROUNDED.powi(2) * dot(&other, &other) {
             return Ok(None);
         }
         all.push(format!("{factor:.3}"));
