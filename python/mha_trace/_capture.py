@@ -338,8 +338,8 @@ class Capture:
         call.positions, call.positions_are_own = self._positions_of(frame)
         around = [module for path, module in self.modules.items() if _is_around(path, frame.path)]
         configs = [config_of([*around, frame.module]), config_of(around[:1])]
-        said = (frame.arguments.get(IS_DECODER) for frame in reversed(self.stack))
-        said = next((one for one in said if isinstance(one, bool)), None)
+        all_said = (frame.arguments.get(IS_DECODER) for frame in reversed(self.stack))
+        said = next((one for one in all_said if isinstance(one, bool)), None)
         for config in configs:
             if said is not None and config and IS_DECODER in config:
                 config[IS_DECODER] = said
