@@ -42,7 +42,14 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         let (stated, recorded) = (told(meant[place]), told(stood[place]));
         let cell = unravel(place, read[0].dims());
         let (name, codes) = (quoted(&entry.name), called(own));
-        let summary = if largest {
+        let summary = if let Some(factor) = factor_of(&stood, &meant) {
+            tr!(
+                "{codes} stands for {factor} times {name} throughout: another scale was used to write it",
+                codes,
+                factor = format!("{factor:.4}"),
+                name
+            )
+        } else if largest {
             tr!(
                 "{name} is {stated} at {cell}, and {codes} stands for {recorded} there, the largest number that it has: what \
                  is beyond was cut off, and not scaled",
@@ -180,6 +187,22 @@ fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Optio
     };
     let at = (0..codes.len()).max_by(|left, right| excess(*left).total_cmp(&excess(*right)))?;
     #[allow(clippy::float_cmp, reason = "the largest itself")]
-    let is_cut_off = codes[at].abs() == most && meant[at].abs() > stood[at].abs();
+    let is_cut_off = |at: usize| codes[at].abs() == most && meant[at].abs() > stood[at].abs();
+    // What is cut off becomes the largest number again and again.
+    let is_cut_off = is_cut_off(at) && (0..codes.len()).filter(|at| is_cut_off(*at)).count() > 1;
     (excess(at) > 1.0).then_some((at, is_cut_off))
 }
+
+/// By which factor numbers are those that were meant, all of them but for rounding, where it is not 1.
+fn factor_of(stood: &[f64], meant: &[f64]) -> Option<f64> {
+    let dot = |left: &[f64], right: &[f64]| -> f64 {
+        left.iter().zip(right).map(|(left, right)| left * right).sum()
+    };
+    let factor = dot(stood, meant) / dot(meant, meant);
+    let rest = stood.iter().zip(meant).map(|(stood, meant)| (stood - factor * meant).powi(2));
+    let is_it = rest.sum::<f64>() < ROUNDED.powi(2) * dot(stood, stood);
+    (is_it && (factor - 1.0).abs() > ROUNDED).then_some(factor)
+}
+
+/// Numbers in few bits are off by less than that, relative to their root mean square.
+const ROUNDED: f64 = 0.05;

@@ -1,6 +1,6 @@
 //! Which keys does a file say that each query sees, by indices, by blocks or by a tree of tokens?
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::evidence::Evidence;
 use super::matched::Match;
@@ -401,22 +401,57 @@ impl<'r> File<'r> {
         Ok(Some(found(Lists { chosen, tile: 1, block }, names)))
     }
 
-    /// A mask of queries and keys in one row, or its bits in bytes, as `FlashInfer` has it; as (1, 1, query, key).
+    /// A mask of queries and keys in one row, or its bits in bytes, as `FlashInfer` has it; as (1, 1, query, key). Of several
+    /// sequences each has its own, one behind the other.
     fn custom_mask(&self) -> Result<Option<(String, Tensor)>> {
         let Some((entry, all)) = self.whole(CUSTOM)? else { return Ok(None) };
         let Sizes { queries, keys, .. } = self.sizes;
-        let cells = queries.saturating_mul(keys);
-        let bits: Vec<u8> = if all.len() == cells {
-            all.iter().map(|cell| u8::from(*cell != 0)).collect()
-        } else if all.len() == cells.div_ceil(8) {
-            let bits =
-                all.iter().flat_map(|byte| (0..8).map(move |at| u8::from(byte >> at & 1 == 1)));
-            bits.take(cells).collect()
-        } else {
-            return Ok(None);
+        let whole = vec![(queries, keys)];
+        let spans = match (self.counts(&["qo_indptr"])?, self.counts(&["kv_indptr"])?) {
+            (Some(own), Some(others)) if own.len() == others.len() => {
+                own.into_iter().zip(others).collect()
+            }
+            _ => whole.clone(),
         };
-        let mask = Tensor::from_vec(bits, (1, 1, queries, keys), entry.tensor.device())?;
-        Ok(Some((entry.name.clone(), mask.to_dtype(DType::U8)?)))
+        for spans in [spans, whole] {
+            let cells = |(queries, keys): &(usize, usize)| queries.saturating_mul(*keys);
+            let in_bytes: usize = spans.iter().map(|span| cells(span).div_ceil(8)).sum();
+            let is_in_bits = all.len() == in_bytes;
+            let all_rows = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+            if all_rows != (queries, keys) {
+                continue;
+            }
+            if !is_in_bits && all.len() != spans.iter().map(cells).sum::<usize>() {
+                continue;
+            }
+            let mut mask = vec![0_u8; queries * keys];
+            let (mut row, mut first, mut start) = (0, 0, 0);
+            for span in &spans {
+                for cell in 0..cells(span) {
+                    let is_seen = if is_in_bits {
+                        all[start + cell / 8] >> (cell % 8) & 1 == 1
+                    } else {
+                        all[start + cell] != 0
+                    };
+                    let place = (row + cell / span.1) * keys + first + cell % span.1;
+                    if let Some(own) = mask.get_mut(place) {
+                        *own = u8::from(is_seen);
+                    }
+                }
+                start += if is_in_bits { cells(span).div_ceil(8) } else { cells(span) };
+                (row, first) = (row + span.0, first + span.1);
+            }
+            let mask = Tensor::from_vec(mask, (1, 1, queries, keys), entry.tensor.device())?;
+            return Ok(Some((entry.name.clone(), mask)));
+        }
+        Ok(None)
+    }
+
+    /// How many tokens each sequence has, by where it begins.
+    fn counts(&self, names: &[&str]) -> Result<Option<Vec<usize>>> {
+        let Some((_, starts)) = self.whole(names)? else { return Ok(None) };
+        let count = |pair: &[i64]| usize::try_from(pair[1].checked_sub(pair[0])?).ok();
+        Ok(starts.windows(2).map(count).collect())
     }
 }
 

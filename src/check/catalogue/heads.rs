@@ -1,9 +1,9 @@
 //! Which mistakes are known in splitting features into heads and putting the heads side by side?
 
-use super::{Mistake, Situation, Way, none, one, replace};
+use super::{Mistake, Situation, Way, after, none, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{Edit, Heads, Kind, Name, Op, Rearrange};
+use program::{Along, Edit, Heads, Kind, Name, Op, Rearrange, Slip};
 
 const SPLIT: [Name; 3] = [Name::QHeads, Name::KHeads, Name::VHeads];
 const SILENT: &str = "The shape is right; the numbers stand in the wrong places.";
@@ -55,6 +55,12 @@ pub const ALL: &[Mistake] = &[
                 wrong: TILED,
                 right: REPEATED,
                 edits: |run| tiled(run, &[Name::KRepeated, Name::VRepeated]),
+            },
+            Way {
+                summary: "query head h reads key head h // (number of key heads), not h // (heads of a group)",
+                wrong: "kv_head = head // num_kv_heads",
+                right: "kv_head = head // (num_heads // num_kv_heads)",
+                edits: |run| by_key_heads(run),
             },
             Way {
                 summary: "key heads are tiled (0 1 0 1) instead of repeated (0 0 1 1)",
@@ -127,6 +133,22 @@ fn split(run: &Situation, view: View) -> Result<Vec<Edits>> {
         Some(edits) => one(edits),
         None => none(),
     }
+}
+
+/// Query heads that divide their number by that of the key heads.
+fn by_key_heads(run: &Situation) -> Result<Vec<Edits>> {
+    let (heads, kv_heads) = (run.config.sizes.heads, run.config.sizes.kv_heads.max(1));
+    let group = heads / kv_heads;
+    if group < 2 || kv_heads < 2 || group == kv_heads {
+        return none();
+    }
+    let places = (0..heads).map(|head| (head / kv_heads).min(kv_heads - 1) * group).collect();
+    let take = Slip::Along(1, Along::Take(places));
+    let steps = [Name::KRepeated, Name::VRepeated];
+    if !steps.iter().all(|name| run.has(*name)) {
+        return none();
+    }
+    one(steps.map(|name| after(name, take.clone(), &[])))
 }
 
 fn tiled(run: &Situation, steps: &[Name]) -> Result<Vec<Edits>> {
