@@ -65,6 +65,7 @@ fn nothing_that_kernels_hold_is_left_aside() {
             "hooks-rotary"
             | "bits-written"
             | "bits-wrong-saturated"
+            | "bits-wrong-other-scale"
             | "pages-padding"
             | "pages-wrong-padding"
             | "pages-wrong-not-written" => 2,

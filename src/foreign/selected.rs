@@ -130,6 +130,10 @@ fn taken(
         && let Some(entry) = record.entries.iter_mut().find(|entry| entry.name == name)
     {
         entry.tensor = mask;
+        // It keeps the sequences apart itself.
+        let starts = |entry: &Entry| is_called(&entry.name, &["qo_indptr", "kv_indptr"]);
+        let starts: Vec<Entry> = record.entries.extract_if(.., |entry| starts(entry)).collect();
+        matches.extend(starts.iter().map(|own| Match::as_it_is("attn_mask", &own.name)));
     }
     (matches, evidence)
 }
