@@ -80,10 +80,47 @@ struct Tokens {
     seen: Vec<bool>,
 }
 
-/// Finds which tokens of the port are which of the reference.
-pub fn align(left: &[Bundle], right: &[Bundle]) -> Result<Alignment> {
-    let of = |passes: &[Bundle]| passes.iter().map(tokens).collect::<Result<Vec<_>>>();
-    let (left, right) = (of(left)?, of(right)?);
+/// What the ids of tokens are called, and the masks of their padding.
+type Called = (&'static [&'static str], &'static [&'static str]);
+
+const OF_INPUT: Called = (
+    &["input_ids", "tokens", "ids", "encoder.embed_tokens.in", "model.encoder.embed_tokens.in"],
+    &["attention_mask", "padding_mask"],
+);
+const OF_DECODER: Called = (
+    &["decoder_input_ids", "decoder.embed_tokens.in", "model.decoder.embed_tokens.in"],
+    &["decoder_attention_mask"],
+);
+
+/// Finds which tokens of the port are which of the reference: those of the input, and where a decoder has others, those.
+pub fn align(left: &[Bundle], right: &[Bundle]) -> Result<(Alignment, Option<Alignment>)> {
+    // OPT and others call all of their layers a decoder, and have no encoder.
+    let is_of = |file: &Bundle, part: &str| {
+        file.infos().iter().any(|info| info.name.split(['.', '/']).any(|own| own == part))
+    };
+    let has_decoder =
+        left.first().is_some_and(|file| is_of(file, "encoder") && is_of(file, "decoder"));
+    let input = align_by(left, right, OF_INPUT, has_decoder)?;
+    let decoder = has_decoder.then(|| align_by(left, right, OF_DECODER, true)).transpose()?;
+    Ok((input, decoder.filter(|own| own.counts.0 > 0)))
+}
+
+/// The same by tokens that are called so; of which some passes `may_lack` all.
+fn align_by(
+    left: &[Bundle],
+    right: &[Bundle],
+    called: Called,
+    may_lack: bool,
+) -> Result<Alignment> {
+    let of = |passes: &[Bundle]| {
+        passes.iter().map(|file| tokens(file, called)).collect::<Result<Vec<_>>>()
+    };
+    let (left, mut right) = (of(left)?, of(right)?);
+    if let Some(Some(own)) = left.first().filter(|_| may_lack && right.iter().any(Option::is_some))
+    {
+        let none = || Tokens { items: own.items, length: 0, ids: Vec::new(), seen: Vec::new() };
+        right.iter_mut().for_each(|pass| _ = pass.get_or_insert_with(none));
+    }
     let (Some(Some(own)), Some(others)) =
         (left.first(), right.into_iter().collect::<Option<Vec<_>>>())
     else {
@@ -165,12 +202,12 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
 }
 
 /// The tokens that a pass was called with, where that was recorded.
-fn tokens(file: &Bundle) -> Result<Option<Tokens>> {
-    let at =
-        |names: &[&str]| file.infos().iter().position(|info| names.contains(&info.name.as_str()));
-    let Some((place, info)) =
-        at(&["input_ids", "tokens", "ids"]).and_then(|at| Some((at, file.infos().get(at)?)))
-    else {
+fn tokens(file: &Bundle, (ids, masks): Called) -> Result<Option<Tokens>> {
+    let at = |names: &[&str]| {
+        let place = |name: &&str| file.infos().iter().position(|info| info.name == **name);
+        names.iter().find_map(place)
+    };
+    let Some((place, info)) = at(ids).and_then(|at| Some((at, file.infos().get(at)?))) else {
         return Ok(None);
     };
     let (items, length) = match *info.shape.as_slice() {
@@ -182,8 +219,7 @@ fn tokens(file: &Bundle) -> Result<Option<Tokens>> {
         Ok(file.some_of(at, 0, count)?.to_dtype(candle_core::DType::I64)?.to_vec1()?)
     };
     let ids = numbers(place, items * length)?;
-    let mask =
-        at(&["attention_mask", "padding_mask"]).and_then(|at| Some((at, file.infos().get(at)?)));
+    let mask = at(masks).and_then(|at| Some((at, file.infos().get(at)?)));
     let seen = match mask {
         // That of a step with a cache covers the keys before it, too.
         Some((at, info)) if info.shape.len() == 2 && info.shape.first() == Some(&items) => {

@@ -97,8 +97,8 @@ pub fn by_layer(
             .flat_map(|side| side.ranks.told.clone())
             .collect(),
         undone,
-        aligned: sides.alignment.told.clone(),
-        warning: sides.alignment.warning.clone().or(other_start).or_else(stages),
+        aligned: sides.aligned_in_words(),
+        warning: sides.warning().or(other_start).or_else(stages),
         lines,
     })
 }

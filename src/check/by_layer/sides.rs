@@ -26,6 +26,8 @@ pub struct Sides {
     /// For each node of the reference, its place among the nodes of each of the port's passes.
     pub beside: Vec<Vec<Option<usize>>>,
     pub alignment: Alignment,
+    /// Which rows of a decoder's tokens do, where it has others than the encoder.
+    of_decoder: Option<Alignment>,
 }
 
 impl Side {
@@ -249,8 +251,20 @@ impl Sides {
             ));
         }
         let beside = with_other_inputs(&mut left_side, &right_side, beside);
-        let alignment = align(&left_side.ranks.passes, &right_side.ranks.passes)?;
-        Ok(Self { left: left_side, right: right_side, beside, alignment })
+        let (alignment, of_decoder) = align(&left_side.ranks.passes, &right_side.ranks.passes)?;
+        Ok(Self { left: left_side, right: right_side, beside, alignment, of_decoder })
+    }
+
+    /// What was aligned, in words.
+    pub fn aligned_in_words(&self) -> Option<String> {
+        let both = [self.of_decoder.as_ref(), Some(&self.alignment)];
+        both.into_iter().flatten().find_map(|own| own.told.clone())
+    }
+
+    /// What is to be said where the tokens are not the same.
+    pub fn warning(&self) -> Option<String> {
+        let both = [Some(&self.alignment), self.of_decoder.as_ref()];
+        both.into_iter().flatten().find_map(|own| own.warning.clone())
     }
 
     /// The nodes of the reference, in order of execution.
@@ -293,7 +307,10 @@ impl Sides {
             .enumerate()
             .map(|(pass, place)| Some(self.right.nodes.get(pass)?.get((*place)?)?.rows()))
             .collect();
-        self.alignment.rows(node.rows(), &counts)
+        let is_of_encoder = node.path.contains("encoder") && !node.path.contains("decoder");
+        let of_decoder = self.of_decoder.as_ref().filter(|_| !is_of_encoder);
+        let rows = of_decoder.and_then(|own| own.rows(node.rows(), &counts));
+        rows.or_else(|| self.alignment.rows(node.rows(), &counts))
     }
 
     /// How many of so many tokens each pass of the port has, at a node.
