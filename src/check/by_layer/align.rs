@@ -119,7 +119,9 @@ fn align_by(
     if let Some(Some(own)) = left.first().filter(|_| may_lack && right.iter().any(Option::is_some))
     {
         let none = || Tokens { items: own.items, length: 0, ids: Vec::new(), seen: Vec::new() };
-        right.iter_mut().for_each(|pass| _ = pass.get_or_insert_with(none));
+        for pass in &mut right {
+            pass.get_or_insert_with(none);
+        }
     }
     let (Some(Some(own)), Some(others)) =
         (left.first(), right.into_iter().collect::<Option<Vec<_>>>())
