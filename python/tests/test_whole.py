@@ -11,7 +11,7 @@ import mha_trace
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from models import DECODER, GPT  # noqa: E402
+from models import DECODER, GPT, build  # noqa: E402
 
 pytestmark = pytest.mark.torch
 IDS = torch.tensor([[3, 7, 5, 11, 4], [9, 12, 6, 8, 10]])
@@ -185,3 +185,21 @@ def test_other_modules_and_no_modules_are_told():
         mha_trace.compare({"x": 1}, {"x": 1})
     with pytest.raises(mha_trace.Error, match="training mode"):
         mha_trace.first_wrong(llama().train(), llama(), IDS)
+
+
+def test_a_decoder_by_its_cache_beside_one_pass():
+    """The tokens of an encoder and those of a decoder are aligned each by their own ids."""
+    own, other = (build("t5", "eager") for _ in range(2))
+    words = torch.tensor([[4, 7, 9, 5]])
+
+    def one_pass():
+        own(input_ids=IDS[:1], decoder_input_ids=words)
+
+    def steps():
+        encoded, cache = other.encoder(IDS[:1]), None
+        for word in words.split(1, dim=1):
+            cache = other(encoder_outputs=encoded, decoder_input_ids=word, cache=cache, use_cache=True).past_key_values
+
+    found = mha_trace.compare(recorded(own, one_pass), recorded(other, steps))
+    assert found.same, str(found)
+    assert "4 passes beside one" in str(found) or "5 passes beside one" in str(found)
