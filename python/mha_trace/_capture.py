@@ -174,8 +174,7 @@ class Capture:
             self.has_run = True
             if self.has_backward and takes_inputs:
                 args, kwargs = own_tensors(args, kwargs, each=False)
-            arguments = bound(original, args, kwargs) if is_block or takes_inputs or decoder else {}
-            arguments = {**decoder, **arguments}
+            arguments = decoder | bound(original, args, kwargs) if is_block or takes_inputs or decoder else {}
             frame = Frame(path, module, arguments, is_block, has_backward=self.has_backward)
             if takes_inputs:
                 block = frame if is_block else self._block()

@@ -231,10 +231,12 @@ def _settings(call: Seen, folder: Path, scaled: float = 1) -> list[str]:
         _files.write(folder / "shown.safetensors", {"attn_mask": shown})
         stated += [f"--attn-mask={folder / 'shown.safetensors'}:attn_mask", "--mask=recorded", "--without=window"]
     hidden = hidden_keys(call)
-    if hidden is not None and hidden.all(axis=1).any() and _is_mild(mask) and "attn_bias" not in inputs:
+    if hidden is None or shown is not None:
+        return stated
+    if hidden.all(axis=1).any() and _is_mild(mask) and "attn_bias" not in inputs:
         # Added to all scores of a row, such numbers change nothing, and as a fill they would make all weights equal.
         stated.append(f"--attn-bias={folder / 'inputs.safetensors'}:attn_mask")
-    elif hidden is not None and shown is None:
+    else:
         keys = hidden.shape[1] if _crosses(call) else past + x.shape[1]
         rows = np.broadcast_to(hidden, (x.shape[0], hidden.shape[1]))[:, :keys]
         stated.append("--key-mask=" + ",".join("".join("01"[not one] for one in row) for row in rows))
