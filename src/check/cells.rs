@@ -71,6 +71,16 @@ pub fn ratio(recorded: &[f64], expected: &[f64]) -> f64 {
     above / below
 }
 
+/// By which factor numbers are these others, where all that is left of them is `within` of their root mean square.
+pub fn multiple(own: &[f64], of: &[f64], within: f64) -> Option<f64> {
+    let factor = ratio(own, of);
+    let squares =
+        |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|one| one * one).sum::<f64>();
+    let rest = squares(&mut own.iter().zip(of).map(|(own, of)| own - factor * of));
+    let is_it = rest.is_finite() && rest <= within * within * squares(&mut own.iter().copied());
+    is_it.then_some(factor)
+}
+
 /// Adds up what the rows of two tensors of one shape give, some on each core; the parts are joined in the order of the rows.
 pub fn over_rows<T: Clone + Send + Sync>(
     left: &Tensor,

@@ -139,8 +139,8 @@ pub(super) fn checked_whole(
             .filter(|step| step.status == Status::Same)
             .for_each(|step| step.status = Status::Differs);
     }
-    if steps.is_empty() && !unknown(&record).is_empty() {
-        let unknown = unknown(&record);
+    let unknown = if steps.is_empty() { unknown(&record) } else { String::new() };
+    if !unknown.is_empty() {
         let what = tr!("there is no step to compare; no step has the name {unknown}", unknown);
         return Err(Error::file(
             path,

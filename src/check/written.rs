@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::cells::multiple;
 use super::finding::Contradiction;
 use base::error::{Result, quoted};
 use file::{Entry, Record};
@@ -193,15 +194,10 @@ fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Optio
     (excess(at) > 1.0).then_some((at, is_cut_off))
 }
 
-/// By which factor numbers are those that were meant, all of them but for rounding, where it is not 1.
+/// By which factor numbers are those that were meant, all of them but for rounding, where it is neither 0 nor 1.
 fn factor_of(stood: &[f64], meant: &[f64]) -> Option<f64> {
-    let dot = |left: &[f64], right: &[f64]| -> f64 {
-        left.iter().zip(right).map(|(left, right)| left * right).sum()
-    };
-    let factor = dot(stood, meant) / dot(meant, meant);
-    let rest = stood.iter().zip(meant).map(|(stood, meant)| (stood - factor * meant).powi(2));
-    let is_it = rest.sum::<f64>() < ROUNDED.powi(2) * dot(stood, stood);
-    (is_it && (factor - 1.0).abs() > ROUNDED).then_some(factor)
+    let is_another = |factor: &f64| factor.abs() > 0.0 && (factor - 1.0).abs() > ROUNDED;
+    multiple(stood, meant, ROUNDED).filter(is_another)
 }
 
 /// Numbers in few bits are off by less than that, relative to their root mean square.

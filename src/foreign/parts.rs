@@ -87,9 +87,7 @@ fn of_empty_rows(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
         return Ok(None);
     }
     let both = tensor.eq(f64::INFINITY)?.mul(&step.value.eq(f64::NEG_INFINITY)?)?;
-    let is_some = both.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0;
-    let own = step.value.to_dtype(tensor.dtype())?;
-    Ok(if is_some { Some(both.where_cond(&own, tensor)?) } else { None })
+    replaced(&both, &step.value.to_dtype(tensor.dtype())?, tensor)
 }
 
 /// Scores with a bias that blocks, with the run's fill where they have another one: both give the weight 0 in rows that see a
@@ -102,8 +100,13 @@ fn of_other_fill(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
     let is_fill = |tensor: &Tensor| tensor.le(LOWEST_SCORE);
     let sees_a_key = own.max_keepdim(D::Minus1)?.gt(LOWEST_SCORE)?.broadcast_as(own.shape())?;
     let both = is_fill(tensor)?.mul(&is_fill(&own)?)?.mul(&sees_a_key)?.mul(&tensor.ne(&own)?)?;
-    let is_some = both.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0;
-    Ok(if is_some { Some(both.where_cond(&own, tensor)?) } else { None })
+    replaced(&both, &own, tensor)
+}
+
+/// A tensor with the run's own numbers in some cells; nothing where there are none.
+fn replaced(cells: &Tensor, own: &Tensor, tensor: &Tensor) -> Result<Option<Tensor>> {
+    let is_some = cells.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()? > 0.0;
+    Ok(if is_some { Some(cells.where_cond(own, tensor)?) } else { None })
 }
 
 /// Reads what is kept of tiles and splits in another way than here: logarithms in base 2 in base e, that of all as well where

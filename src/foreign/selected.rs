@@ -417,38 +417,36 @@ impl<'r> File<'r> {
             }
             _ => whole.clone(),
         };
-        for spans in [spans, whole] {
-            let cells = |(queries, keys): &(usize, usize)| queries.saturating_mul(*keys);
-            let in_bytes: usize = spans.iter().map(|span| cells(span).div_ceil(8)).sum();
-            let is_in_bits = all.len() == in_bytes;
-            let all_rows = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-            if all_rows != (queries, keys) {
-                continue;
-            }
-            if !is_in_bits && all.len() != spans.iter().map(cells).sum::<usize>() {
-                continue;
-            }
-            let mut mask = vec![0_u8; queries * keys];
-            let (mut row, mut first, mut start) = (0, 0, 0);
-            for span in &spans {
-                for cell in 0..cells(span) {
-                    let is_seen = if is_in_bits {
-                        all[start + cell / 8] >> (cell % 8) & 1 == 1
-                    } else {
-                        all[start + cell] != 0
-                    };
-                    let place = (row + cell / span.1) * keys + first + cell % span.1;
-                    if let Some(own) = mask.get_mut(place) {
-                        *own = u8::from(is_seen);
-                    }
+        let cells = |(queries, keys): &(usize, usize)| queries.saturating_mul(*keys);
+        let bytes = |span: &(usize, usize)| cells(span).div_ceil(8);
+        let has = |count: &dyn Fn(&(usize, usize)) -> usize, spans: &[(usize, usize)]| {
+            spans.iter().map(count).sum::<usize>() == all.len()
+        };
+        let fits = |spans: &Vec<(usize, usize)>| {
+            let sum = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+            sum == (queries, keys) && (has(&bytes, spans) || has(&cells, spans))
+        };
+        let Some(spans) = [spans, whole].into_iter().find(fits) else { return Ok(None) };
+        let is_in_bits = has(&bytes, &spans);
+        let mut mask = vec![0_u8; queries * keys];
+        let (mut row, mut first, mut start) = (0, 0, 0);
+        for span in &spans {
+            for cell in 0..cells(span) {
+                let is_seen = if is_in_bits {
+                    all[start + cell / 8] >> (cell % 8) & 1 == 1
+                } else {
+                    all[start + cell] != 0
+                };
+                let place = (row + cell / span.1) * keys + first + cell % span.1;
+                if let Some(own) = mask.get_mut(place) {
+                    *own = u8::from(is_seen);
                 }
-                start += if is_in_bits { cells(span).div_ceil(8) } else { cells(span) };
-                (row, first) = (row + span.0, first + span.1);
             }
-            let mask = Tensor::from_vec(mask, (1, 1, queries, keys), entry.tensor.device())?;
-            return Ok(Some((entry.name.clone(), mask)));
+            start += if is_in_bits { bytes(span) } else { cells(span) };
+            (row, first) = (row + span.0, first + span.1);
         }
-        Ok(None)
+        let mask = Tensor::from_vec(mask, (1, 1, queries, keys), entry.tensor.device())?;
+        Ok(Some((entry.name.clone(), mask)))
     }
 
     /// How many tokens each sequence has, by where it begins.

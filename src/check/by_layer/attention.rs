@@ -13,6 +13,7 @@ use super::clues::clue;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::{behind_rotation, has, with_settings_of_others};
+use super::parameters::differing;
 use super::passes::{caches, other_masks};
 use super::positions::{in_its_order, with_other_positions};
 use super::sides::Sides;
@@ -149,8 +150,14 @@ fn by_itself(
     let agrees = |read: &usize| {
         Ok(sides.measured(*read)?.is_some_and(|found| found.error <= found.tolerance))
     };
-    let are_equal: Vec<bool> = node.reads.iter().map(agrees).collect::<Result<_>>()?;
-    let is_wrong = is_more && are_equal.iter().all(|equal| *equal);
+    let is_wrong = is_more
+        && node
+            .reads
+            .iter()
+            .map(agrees)
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .all(|equal| equal);
     let is_same = first.as_ref().is_some_and(Report::is_same);
     let is_open = first.as_ref().is_some_and(|report| !explains(report));
     if facts.is_empty()
@@ -202,9 +209,7 @@ fn of_heads(left: &Path, right: &Path, tolerance: f64) -> Result<Vec<String>> {
 
 /// What a port's records show by themselves, beside those of the reference.
 fn shown_by_records(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
-    let mut facts = other_masks(left, right)?;
-    facts.extend(caches(left, right)?);
-    Ok(facts)
+    Ok(other_masks(left, right)?.into_iter().chain(caches(left, right)?).collect())
 }
 
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
@@ -348,70 +353,6 @@ fn other_parameters(reference: &Bundle, port: &Bundle) -> Result<Vec<String>> {
         entries.into_iter().map(|entry| (entry.name, entry.tensor)).collect()
     };
     differing(&named(meant), &named(own))
-}
-
-/// The facts on parameters of the port that are not those of the reference.
-pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result<Vec<String>> {
-    let mut facts = Vec::new();
-    for (name, other) in own {
-        let Some((_, right)) = meant.iter().find(|(known, _)| known == name) else { continue };
-        let is = |right: &Tensor| -> Result<bool> {
-            let (right, other) = (wide(right)?, wide(other)?.contiguous()?);
-            Ok(right.dims() == other.dims()
-                && apart(&right, &other)? <= tolerance_of(&other)?.max(tolerance_of(&right)?))
-        };
-        if is(right)? {
-            continue;
-        }
-        let mut another = None;
-        for (known, tensor) in meant.iter().filter(|(known, _)| known != name) {
-            if is(tensor)? {
-                another = Some(known);
-                break;
-            }
-        }
-        facts.push(match another {
-            Some(known) => tr!(
-                "its parameter {name} holds the numbers of the reference's {known}",
-                name = shown(name),
-                known = shown(known)
-            ),
-            None if right.rank() == 2 && is(&right.t()?.contiguous()?)? => {
-                tr!("its parameter {name} is the reference's, transposed", name = shown(name))
-            }
-            None if has_same_rows(right, other)? => tr!(
-                "its parameter {name} has the reference's rows in another order",
-                name = shown(name)
-            ),
-            None if right.dims() != other.dims() => tr!(
-                "its parameter {name} has the shape {own}, and the reference's {meant}",
-                name = shown(name),
-                own = format!("{:?}", other.dims()),
-                meant = format!("{:?}", right.dims())
-            ),
-            None => tr!(
-                "its parameter {name} has other numbers than the reference's",
-                name = shown(name)
-            ),
-        });
-    }
-    Ok(facts)
-}
-
-/// Whether a tensor has the rows of another one, in another order: those of its first axis.
-fn has_same_rows(right: &Tensor, other: &Tensor) -> Result<bool> {
-    let rows = |own: &Tensor| -> Result<Vec<Vec<u32>>> {
-        let own = wide(own)?;
-        let rows = if own.rank() > 1 { own.flatten_from(1)? } else { own.unsqueeze(1)? };
-        let mut rows: Vec<Vec<u32>> = rows
-            .to_vec2::<f32>()?
-            .into_iter()
-            .map(|row| row.into_iter().map(f32::to_bits).collect())
-            .collect();
-        rows.sort_unstable();
-        Ok(rows)
-    };
-    Ok(right.rank() > 0 && right.dims() == other.dims() && rows(right)? == rows(other)?)
 }
 
 /// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.

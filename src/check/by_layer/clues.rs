@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::super::cells::ratio;
 use super::measure::apart;
 use base::error::{Result, listed};
 use program::wide;
@@ -127,11 +128,9 @@ fn dropped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<Strin
     is_dropout.then(|| tr!("it is dropout of p = {rate}: some numbers are 0, and all others the reference's by 1/(1 − p)", rate))
 }
 
-/// The factor by which the right is the left, in the mean of squares.
+/// The factor by which the right is the left, by least squares; 0 where the left says none.
 fn factor(left: &[f64], right: &[f64]) -> f64 {
-    let product: f64 = left.iter().zip(right).map(|(left, right)| left * right).sum();
-    let square: f64 = left.iter().map(|left| left * left).sum();
-    if square > 0.0 { product / square } else { 0.0 }
+    Some(ratio(right, left)).filter(|factor| factor.is_finite()).unwrap_or(0.0)
 }
 
 fn rows(tensor: &Tensor) -> Result<Vec<Vec<f64>>> {

@@ -11,7 +11,6 @@ use super::super::diagnose::Case;
 use super::super::report::Report;
 use super::super::step_report::StepReport;
 use super::super::tolerance::Tolerances;
-use super::experts::{Experts, Mixture};
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
@@ -370,58 +369,6 @@ impl<'a> Exact<'a> {
             }
         });
         taken.collect()
-    }
-
-    /// In what a mixture of experts differs from the reference's; nothing where it is read as none, or as the same.
-    pub fn of_experts(&self, at: usize, found: Measure) -> Result<Vec<String>> {
-        let differences = self.beside_mixture(at, found, FEW, |port, meant, made| {
-            let own = port.read(made, Some(meant), found.tolerance)?;
-            Ok(own.map(|own| own.differences(meant)).unwrap_or_default())
-        })?;
-        Ok(differences.unwrap_or_default())
-    }
-
-    /// How far the middle row of a mixture of experts is from what the port's own input should give.
-    #[allow(
-        clippy::redundant_closure_for_method_calls,
-        reason = "the method is of one lifetime, and experts of any are asked"
-    )]
-    pub fn mixture_is_off(&self, at: usize, found: Measure) -> Result<Option<f64>> {
-        self.beside_mixture(at, found, MANY, |port, meant, made| port.usually_off(meant, made))
-    }
-
-    /// What is asked of the port's rows of a mixture, and of the mixture that the reference's are.
-    fn beside_mixture<T>(
-        &self,
-        at: usize,
-        found: Measure,
-        count: usize,
-        asked: impl Fn(&Experts, &Mixture, &Tensor) -> Result<T>,
-    ) -> Result<Option<T>> {
-        let Some((node, [input])) =
-            self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
-        else {
-            return Ok(None);
-        };
-        let parameters = self.sides.left.mixture(&node.path)?;
-        let rows = self.sides.some_rows(at, found.row, FEW);
-        let (Some([x, _]), Some([meant, _])) =
-            (self.sides.picked(*input, &rows)?, self.sides.picked(at, &rows)?)
-        else {
-            return Ok(None);
-        };
-        let Some(reference) = Experts::new(&x, &parameters)? else { return Ok(None) };
-        let Some(meant) = reference.read(&meant, None, tolerance_of(&meant)?)? else {
-            return Ok(None);
-        };
-        let rows = self.sides.some_rows(at, found.row, count);
-        let (Some([_, x]), Some([_, made])) =
-            (self.sides.picked(*input, &rows)?, self.sides.picked(at, &rows)?)
-        else {
-            return Ok(None);
-        };
-        let port = Experts::new(&x, &parameters)?;
-        port.map(|port| asked(&port, &meant, &made)).transpose()
     }
 
     /// The diagnosis of a part of the port.

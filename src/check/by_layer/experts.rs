@@ -3,8 +3,9 @@
 
 use candle_core::{D, DType, Tensor};
 
-use super::super::cells::cells;
+use super::super::cells::{cells, ratio};
 use super::measure::{apart, usual};
+use super::mixture::{Groups, Mixture, Routing, Score, Shared, Unit};
 use super::part::Parameters;
 use base::error::Result;
 use program::{Map, Misread, Op, Slip};
@@ -17,55 +18,6 @@ const MOST_CHOSEN: usize = 8;
 /// 2025).
 const LIMIT: f64 = 7.0;
 
-/// How a mixture weighs its experts, and what each of them computes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mixture {
-    routing: Routing,
-    unit: Unit,
-    shared: Shared,
-    /// What the routed experts are multiplied by.
-    scale: f64,
-}
-
-/// How experts are chosen and weighed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Routing {
-    score: Score,
-    /// Whether the weights of the chosen experts are made up to 1.
-    is_normed: bool,
-    /// How many experts are chosen for a token.
-    count: usize,
-    /// Whether the correction bias has a part in the choice.
-    is_corrected: bool,
-    /// Whether it has a part in the weights.
-    has_corrected_weights: bool,
-    /// Among which groups of experts the choice is made, where it is not among all.
-    groups: Option<Groups>,
-}
-
-/// The best groups of experts ("DeepSeek-V2", 2024, section 2.1.3).
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Groups {
-    /// How many groups there are.
-    all: usize,
-    /// How many of them are chosen.
-    chosen: usize,
-    /// A group is as good as the sum of so many of its best experts.
-    best: usize,
-}
-
-/// What an expert computes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Unit {
-    map: Map,
-    /// Whether the two halves of the first projection change places.
-    is_exchanged: bool,
-    /// Whether these stand in turns, number by number.
-    in_turns: bool,
-    /// Whether 1 is added to what is gated.
-    is_raised: bool,
-}
-
 /// What a unit gives for all rows: of each expert, and of the one that all tokens have.
 struct Made {
     unit: Unit,
@@ -73,64 +25,10 @@ struct Made {
     shared: Option<Vec<f64>>,
 }
 
-/// What the scores of experts are made by.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Score {
-    Softmax,
-    Sigmoid,
-    /// All that are chosen weigh the same.
-    Equal,
-}
-
-/// What becomes of the expert that all tokens have.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Shared {
-    None,
-    Plain,
-    Gated,
-}
-
-impl Groups {
-    /// All that so many experts may be chosen by.
-    fn of(experts: usize) -> Vec<Self> {
-        let counts =
-            [2, 4, 8].into_iter().filter(|all| experts.is_multiple_of(*all) && experts > *all);
-        let chosen = counts.flat_map(|all| (1..all).map(move |chosen| (all, chosen)));
-        chosen.flat_map(|(all, chosen)| [1, 2].map(|best| Self { all, chosen, best })).collect()
-    }
-
-    /// Whether an expert of these scores is in a group that is chosen.
-    fn admitted(self, scores: &[f64]) -> Vec<bool> {
-        let size = scores.len() / self.all;
-        let good = |group: &[f64]| {
-            let mut own = group.to_vec();
-            own.sort_by(|left, right| right.total_cmp(left));
-            own.iter().take(self.best).sum::<f64>()
-        };
-        let good: Vec<f64> = scores.chunks(size).map(good).collect();
-        let mut order: Vec<usize> = (0..good.len()).collect();
-        order.sort_by(|left, right| good[*right].total_cmp(&good[*left]));
-        order.truncate(self.chosen);
-        (0..scores.len()).map(|at| order.contains(&(at / size))).collect()
-    }
-}
-
-impl Score {
-    const ALL: [Self; 3] = [Self::Softmax, Self::Sigmoid, Self::Equal];
-
-    fn told(self) -> &'static str {
-        match self {
-            Self::Softmax => "softmax",
-            Self::Sigmoid => "sigmoid",
-            Self::Equal => tr!("the same for all"),
-        }
-    }
-}
-
 /// Rows of what goes into a mixture, and its parameters.
-pub struct Experts<'p> {
+pub struct Experts {
     x: Tensor,
-    parameters: &'p Parameters,
+    parameters: Parameters,
     logits: Vec<Vec<f64>>,
     correction: Option<Vec<f64>>,
     /// (out, in) of the first projections and of the second, expert by expert, with their biases.
@@ -138,9 +36,9 @@ pub struct Experts<'p> {
     second: Vec<(Tensor, Option<Tensor>)>,
 }
 
-impl<'p> Experts<'p> {
+impl Experts {
     /// Nothing where these parameters are of no mixture. `x` is (1, rows, features).
-    pub fn new(x: &Tensor, parameters: &'p Parameters) -> Result<Option<Self>> {
+    pub fn new(x: &Tensor, parameters: &Parameters) -> Result<Option<Self>> {
         let x = x.squeeze(0)?.to_dtype(DType::F32)?;
         let features = x.dim(1)?;
         let called = |names: &[&str]| of(parameters, names);
@@ -176,6 +74,7 @@ impl<'p> Experts<'p> {
         let correction =
             called(&["gate.e_score_correction_bias", "router.e_score_correction_bias"]);
         let correction = correction.map(cells).transpose()?;
+        let parameters = parameters.clone();
         Ok(Some(Self { x, parameters, logits, correction, first, second }))
     }
 
@@ -281,12 +180,8 @@ impl<'p> Experts<'p> {
         let [routed, beside] = self.parts(own, made, output.dim(D::Minus1)?)?;
         let rest: Vec<f64> =
             cells(output)?.iter().zip(&beside).map(|(own, beside)| own - beside).collect();
-        let dot = |left: &[f64], right: &[f64]| -> f64 {
-            left.iter().zip(right).map(|(l, r)| l * r).sum()
-        };
-        let scale = dot(&rest, &routed) / dot(&routed, &routed);
         // Factors are numbers of few digits.
-        let scale = (scale * 1e3).round() / 1e3;
+        let scale = (ratio(&rest, &routed) * 1e3).round() / 1e3;
         let given = added(&[routed, beside], scale, output)?;
         Ok((apart(output, &given)? <= tolerance).then_some(scale))
     }
@@ -391,7 +286,7 @@ impl<'p> Experts<'p> {
         let named = |name: &str| {
             let [one, many] =
                 ["shared_expert", "shared_experts"].map(|own| format!("{own}.{name}.weight"));
-            of(self.parameters, &[&one, &many])
+            of(&self.parameters, &[&one, &many])
         };
         let (Some(gate), Some(up), Some(down)) =
             (named("gate_proj"), named("up_proj"), named("down_proj"))
@@ -407,104 +302,11 @@ impl<'p> Experts<'p> {
 
     /// What that expert is multiplied by, for each token.
     fn gate(&self) -> Result<Option<Vec<f64>>> {
-        let Some(weight) = of(self.parameters, &["shared_expert_gate.weight"]) else {
+        let Some(weight) = of(&self.parameters, &["shared_expert_gate.weight"]) else {
             return Ok(None);
         };
         let gate = self.x.matmul(&weight.to_dtype(DType::F32)?.t()?)?;
         cells(&mapped(Map::Sigmoid, &gate)?).map(Some)
-    }
-}
-
-impl Mixture {
-    /// In what a mixture differs from the one that was meant, in words.
-    pub fn differences(&self, meant: &Self) -> Vec<String> {
-        let mut all = Vec::new();
-        let (own, right) = (self.routing, meant.routing);
-        let mut add = |differs: bool, told: &dyn Fn() -> String| {
-            if differs {
-                all.push(told());
-            }
-        };
-        add(own.score != right.score, &|| {
-            tr!(
-                "the scores of experts are by {own}, not {meant}",
-                own = own.score.told(),
-                meant = right.score.told()
-            )
-        });
-        add(own.is_normed != right.is_normed, &|| {
-            if right.is_normed {
-                tr!("the weights of the experts that are chosen are not made up to 1").to_owned()
-            } else {
-                tr!("the weights of the experts that are chosen are made up to 1").to_owned()
-            }
-        });
-        add(own.count != right.count, &|| {
-            tr!(
-                "{count} experts are chosen for each token, not {meant}",
-                count = own.count,
-                meant = right.count
-            )
-        });
-        add(own.is_corrected != right.is_corrected, &|| {
-            tr!("the correction bias has no part in the choice of experts").to_owned()
-        });
-        add(own.has_corrected_weights != right.has_corrected_weights, &|| {
-            tr!("the correction bias has a part in the weights of the experts, and not in their choice alone").to_owned()
-        });
-        let told = |groups: Option<Groups>| match groups {
-            Some(Groups { all, chosen, .. }) => {
-                tr!("in the best {chosen} of {all} groups", chosen, all)
-            }
-            None => tr!("among all").to_owned(),
-        };
-        add(own.groups != right.groups, &|| {
-            tr!(
-                "experts are chosen {own}, not {meant}",
-                own = told(own.groups),
-                meant = told(right.groups)
-            )
-        });
-        add(self.unit.map != meant.unit.map, &|| {
-            tr!(
-                "the experts' activation is {own}, not {meant}",
-                own = self.unit.map.name(),
-                meant = meant.unit.map.name()
-            )
-        });
-        add(self.unit.is_exchanged != meant.unit.is_exchanged, &|| {
-            tr!("the experts' gate and up projection change places").to_owned()
-        });
-        add(self.unit.in_turns != meant.unit.in_turns, &|| {
-            if meant.unit.in_turns {
-                tr!("the experts' gate and up projection are taken as halves, and stand in turns")
-                    .to_owned()
-            } else {
-                tr!("the experts' gate and up projection are taken in turns, and are halves")
-                    .to_owned()
-            }
-        });
-        add(self.unit.is_raised != meant.unit.is_raised, &|| {
-            if meant.unit.is_raised {
-                tr!("the experts' up projection is gated without adding 1").to_owned()
-            } else {
-                tr!("1 is added to the experts' up projection").to_owned()
-            }
-        });
-        add(self.shared != meant.shared, &|| match (self.shared, meant.shared) {
-            (Shared::None, _) => tr!("the shared expert is left out").to_owned(),
-            (_, Shared::Gated) => tr!("the shared expert is not multiplied by its gate").to_owned(),
-            _ => tr!("the shared expert is multiplied by its gate").to_owned(),
-        });
-        // In 16 bits a factor is known no better.
-        add((self.scale - meant.scale).abs() > 1e-2, &|| {
-            tr!(
-                "what the experts give is multiplied by {own}, not {meant}",
-                own = self.scale,
-                meant = meant.scale
-            )
-        });
-        all
     }
 }
 

@@ -4,11 +4,13 @@ use std::path::Path;
 
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
-use super::attention::{checked, differing, outputs};
+use super::attention::{checked, outputs};
 use super::clues::{clue, same_as};
 use super::exact::Exact;
 use super::found::{Line, Named};
 use super::measure::{Measure, tolerance_of};
+use super::mixtures::differences;
+use super::parameters::differing;
 use super::part::Parameters;
 use super::sides::Sides;
 use super::slips::slip;
@@ -107,7 +109,7 @@ fn explained(
     if facts.is_empty() && report.is_none() {
         facts = differing(&sides.left.mixture(&node.path)?, &sides.right.mixture(&partner)?)?;
         if facts.is_empty() {
-            facts = exact.of_experts(at, found)?;
+            facts = differences(sides, at, found)?;
         }
     }
     if facts.is_empty() && report.is_none() {

@@ -90,13 +90,7 @@ pub fn measure(
         }
     }
     let Some(tolerance) = tolerance.map(|both| both.rtol + both.atol) else { return Ok(None) };
-    let middle = middle_of(all.iter().map(|(_, size)| *size)).ok_or(Misread)?;
-    let relative = |(apart, size): &(f64, f64)| match size.max(middle) {
-        _ if *apart == 0.0 => 0.0,
-        size if size > 0.0 => apart / size,
-        _ => f64::INFINITY,
-    };
-    let errors: Vec<f64> = all.iter().map(relative).collect();
+    let errors = relative(&all);
     let usual = middle_of(errors.iter().copied()).ok_or(Misread)?;
     let (at, error) = errors
         .into_iter()
@@ -105,6 +99,17 @@ pub fn measure(
     let (from, first) =
         places.iter().rev().find(|(from, _)| *from <= at).copied().unwrap_or((0, 0));
     Ok(Some(Measure { error, usual, row: first + at - from, tolerance, half }))
+}
+
+/// The differences of rows relative to their sizes, or to that of the middle row where it is larger.
+fn relative(rows: &[(f64, f64)]) -> Vec<f64> {
+    let middle = middle_of(rows.iter().map(|(_, size)| *size)).unwrap_or(0.0);
+    let relative = |(apart, size): &(f64, f64)| match size.max(middle) {
+        _ if *apart == 0.0 => 0.0,
+        size if size > 0.0 => apart / size,
+        _ => f64::INFINITY,
+    };
+    rows.iter().map(relative).collect()
 }
 
 /// The middle one of some numbers.
@@ -184,13 +189,7 @@ pub fn apart(left: &Tensor, right: &Tensor) -> Result<f64> {
 
 /// The measure of the middle row of two tensors of one shape.
 pub fn usual(left: &Tensor, right: &Tensor) -> Result<f64> {
-    let rows = of_rows(left, right)?;
-    let size = middle_of(rows.iter().map(|(_, size)| *size)).unwrap_or(0.0);
-    let relative = |(apart, own): (f64, f64)| match own.max(size) {
-        size if apart > 0.0 => apart / size,
-        _ => apart,
-    };
-    Ok(middle_of(rows.into_iter().map(relative)).unwrap_or(0.0))
+    Ok(middle_of(relative(&of_rows(left, right)?).into_iter()).unwrap_or(0.0))
 }
 
 /// What numbers of a type may be off by, relative to the size of a row.

@@ -10,7 +10,10 @@ mod found;
 mod join;
 mod json;
 mod measure;
+mod mixture;
+mod mixtures;
 mod other_layers;
+mod parameters;
 mod part;
 mod passes;
 mod positions;
@@ -30,6 +33,7 @@ use base::error::{Result, shown};
 use exact::Exact;
 use foreign::{ModelPart, Node};
 use measure::Measure;
+use mixtures::usually_off;
 use program::{Kind, Name};
 use sides::Sides;
 
@@ -268,12 +272,12 @@ impl Judge<'_> {
         // Where all agrees that was recorded before it, nothing needs to be known of what is usual.
         let is_told = are_equal || usual.is_some() || inherited <= tolerance;
         let is_off = found.error > allowed;
-        let chooses = self.sides.left.chooses(&line.path);
+        let chooses = !found.agrees() && self.sides.left.chooses(&line.path);
         // Where a mixture can be computed again, most rows show whether it is right.
-        let of_mixture = chooses && !found.agrees();
-        let of_mixture =
-            of_mixture.then(|| self.exact.mixture_is_off(at, found)).transpose()?.flatten();
-        if let Some(own) = of_mixture.filter(|own| *own > USUAL * tolerance) {
+        if chooses
+            && let Some(own) = usually_off(self.sides, at, found)?
+            && own > USUAL * tolerance
+        {
             return Ok(Line { own: Some(own), how: How::Recomputed, is_wrong: true, ..line });
         }
         // Rounding may choose other experts in some rows, and in few of them.

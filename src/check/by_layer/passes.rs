@@ -1,17 +1,18 @@
 //! What do the records of a port's attention show by themselves: another mask than the reference's, or a cache that does not
 //! hold what earlier steps wrote?
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use candle_core::{D, DType, Device, Tensor};
 
-use super::super::cells::cells;
+use super::super::cells::{cells, cells_at, multiple};
 use super::measure::apart;
 use base::error::Result;
 use file::{Bundle, open_place};
 use program::{Name, unravel};
 
-/// Masks block by numbers that are lower, where they are added.
+/// Masks block by numbers that are lower, where they are added: −10000 is the least usual, and −9984 in bf16.
 const LOW: f64 = -1e3;
 
 /// Caches in four bits are off by less than that, relative to the size of a row.
@@ -20,18 +21,18 @@ const ROUNDED: f64 = 0.05;
 const MUCH: f64 = 4.0;
 
 /// In which cells the masks of a port's records differ from those of the reference's, of which there are as many.
-pub fn other_masks(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
+pub fn other_masks(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Option<String>> {
     if left.len() != right.len() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     for (step, (left, right)) in left.iter().zip(right).enumerate() {
         let (meant, own) = (open_place(left)?, open_place(right)?);
         let (Some(meant), Some(own)) = (seen(&meant)?, seen(&own)?) else { continue };
         if let Some(told) = apart_in_cells(&meant, &own)? {
-            return Ok(vec![if step == 0 { told } else { at_step(step, &told) }]);
+            return Ok(Some(if step == 0 { told } else { at_step(step, &told) }));
         }
     }
-    Ok(Vec::new())
+    Ok(None)
 }
 
 fn at_step(step: usize, told: &str) -> String {
@@ -83,12 +84,7 @@ fn seen(file: &Bundle) -> Result<Option<Tensor>> {
         return Ok(if is_mask { Some(mask.gt(LOW)?) } else { None });
     }
     let tokens = |names: &[Name]| -> Result<Option<usize>> {
-        for name in names {
-            if let Some(own) = file.tensor(name.as_str())? {
-                return Ok(own.dim(D::Minus2).ok());
-            }
-        }
-        Ok(None)
+        Ok(first_of(file, names)?.and_then(|own| own.dim(D::Minus2).ok()))
     };
     let queries = tokens(&[Name::QRot, Name::QHeads, Name::Q])?;
     let keys = tokens(&[Name::KCached, Name::KRot, Name::KHeads, Name::K])?;
@@ -102,51 +98,84 @@ fn seen(file: &Bundle) -> Result<Option<Tensor>> {
     Ok(Some(Tensor::from_vec(all.collect::<Vec<_>>(), (1, 1, queries, keys), &Device::Cpu)?))
 }
 
-/// Keys or values that the records of a cache's steps show: those that were written, and those before a rotation.
-#[derive(Default)]
-struct Written {
-    all: Option<Tensor>,
+/// The tensor of the first of these names that a record has.
+fn first_of(file: &Bundle, names: &[Name]) -> Result<Option<Tensor>> {
+    for name in names {
+        if let Some(own) = file.tensor(name.as_str())? {
+            return Ok(Some(own));
+        }
+    }
+    Ok(None)
+}
+
+/// What a cache holds, and its names in the records of its steps.
+#[derive(Clone, Copy)]
+struct Cached {
+    told: &'static str,
+    /// What was there before a step.
+    past: Name,
+    /// What a step has written, as it stands in the cache.
+    written: [Name; 3],
+    /// The same before a rotation, if there may be one.
+    unturned: Option<Name>,
+}
+
+fn cached() -> [Cached; 2] {
+    [
+        Cached {
+            told: tr!("keys"),
+            past: Name::KPast,
+            written: [Name::KCached, Name::KRot, Name::KHeads],
+            unturned: Some(Name::K),
+        },
+        Cached {
+            told: tr!("values"),
+            past: Name::VPast,
+            written: [Name::VCached, Name::VRot, Name::VHeads],
+            unturned: None,
+        },
+    ]
+}
+
+/// Slots of earlier tokens, what was written there, and what that was before a rotation.
+struct Slots {
+    of: Cached,
+    past: Tensor,
+    written: Tensor,
     unturned: Option<Tensor>,
 }
 
-/// How far slots are from what was written there, relative to a row, and in which way.
-type Gap = (f64, String);
-
-/// How far the slots of the earlier tokens are from what was written there: at each step, keys and values.
-fn gaps(records: &[&PathBuf]) -> Result<Vec<[Option<Gap>; 2]>> {
-    let mut written = [Written::default(), Written::default()];
-    let mut all = Vec::new();
-    for path in records {
+/// Asks of the slots at each step of a cache, those of keys and of values, until something is told.
+fn of_slots<T>(
+    records: &[&PathBuf],
+    mut asked: impl FnMut(usize, &Slots) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut all = cached().map(|of| (of, None, None));
+    for (step, path) in records.iter().enumerate() {
         let file = open_place(path)?;
-        let mut found = [None, None];
-        let slots = [(Name::KPast, Name::KCached), (Name::VPast, Name::VCached)];
-        for (at, (past, cached)) in slots.into_iter().enumerate() {
-            let own = &mut written[at];
-            let past = file.tensor(past.as_str())?;
-            if let (Some(past), Some(written)) = (&past, &own.all) {
-                found[at] = gap(past, written, own.unturned.as_ref(), at == 0)?;
+        let mut slots = Vec::new();
+        for (of, written, unturned) in &mut all {
+            let past = file.tensor(of.past.as_str())?;
+            if let (Some(past), Some(written)) = (&past, &*written) {
+                slots.extend(Slots::new(*of, past, written, unturned.as_ref())?);
             }
             let count = past.as_ref().map_or(Ok(0), |past| past.dim(2))?;
-            let made = if at == 0 {
-                [cached, Name::KRot, Name::KHeads]
-            } else {
-                [cached, Name::VRot, Name::VHeads]
-            };
-            let mut new = None;
-            for name in made {
-                new = new.map_or_else(|| file.tensor(name.as_str()), |new| Ok(Some(new)))?;
-            }
-            let Some(new) = new.filter(|new| new.rank() == 4) else { return Ok(all) };
+            let new = first_of(&file, &of.written)?.filter(|new| new.rank() == 4);
+            let Some(new) = new else { return Ok(None) };
             let taken = if new.dim(2)? > count { count } else { 0 };
             let new = new.narrow(2, taken, new.dim(2)? - taken)?.contiguous()?;
-            let flat = file.tensor(if at == 0 { Name::K.as_str() } else { Name::V.as_str() })?;
-            let unturned = flat.map(|flat| by_head(&flat, &new)).transpose()?.flatten();
-            own.all = joined(own.all.take(), Some(new))?;
-            own.unturned = joined(own.unturned.take(), unturned)?;
+            let flat = of.unturned.map(|flat| file.tensor(flat.as_str())).transpose()?.flatten();
+            let flat = flat.map(|flat| by_head(&flat, &new)).transpose()?.flatten();
+            *unturned = joined(unturned.take(), flat)?;
+            *written = joined(written.take(), Some(new))?;
         }
-        all.push(found);
+        for own in slots {
+            if let Some(told) = asked(step, &own)? {
+                return Ok(Some(told));
+            }
+        }
     }
-    Ok(all)
+    Ok(None)
 }
 
 /// (batch, token, features) by heads, as others stand.
@@ -165,75 +194,74 @@ fn joined(before: Option<Tensor>, new: Option<Tensor>) -> Result<Option<Tensor>>
     })
 }
 
-/// How far slots are from what was written there, relative to a row, and in which way.
-fn gap(
-    past: &Tensor,
-    written: &Tensor,
-    unturned: Option<&Tensor>,
-    are_keys: bool,
-) -> Result<Option<Gap>> {
-    let count = past.dim(2)?;
-    let last = |own: &Tensor| -> Result<Option<Tensor>> {
-        let Some(first) = own.dim(2)?.checked_sub(count) else { return Ok(None) };
-        let own = own.narrow(2, first, count)?.contiguous()?.to_dtype(DType::F32)?;
-        Ok(Some(own).filter(|own| own.dims() == past.dims()))
-    };
-    let Some(written) = last(written)? else { return Ok(None) };
-    let past = past.to_dtype(DType::F32)?.contiguous()?;
-    let off = apart(&written, &past)?;
-    let what = if are_keys { tr!("keys") } else { tr!("values") };
-    let unturned = unturned.map(&last).transpose()?.flatten();
-    let told = if are_keys
-        && let Some(unturned) = unturned
-        && apart(&unturned, &past)? < ROUNDED
-    {
-        tr!("the cached keys are those before the rotation").to_owned()
-    } else if cells(&past)?.iter().all(|own| *own == 0.0) {
-        tr!("the cached {what} are 0, whatever earlier steps wrote", what)
-    } else if let Some(factors) = factors(&written, &past)? {
-        tr!(
-            "the cached {what} are those that earlier steps wrote times {factors}, head by head",
-            what,
-            factors = factors.join(", ")
-        )
-    } else {
-        tr!("the cached {what} are not those that earlier steps wrote", what)
-    };
-    Ok(Some((off, told)))
-}
-
-/// What the slots of each head are multiplied by, if that is all that is done to them.
-fn factors(written: &Tensor, past: &Tensor) -> Result<Option<Vec<String>>> {
-    let mut all = Vec::new();
-    for head in 0..past.dim(1)? {
-        let [one, other] = [written, past].map(|own| cells(&own.narrow(1, head, 1)?.contiguous()?));
-        let (one, other) = (one?, other?);
-        let dot = |left: &[f64], right: &[f64]| -> f64 {
-            left.iter().zip(right).map(|(left, right)| left * right).sum()
+impl Slots {
+    /// Nothing where these are other shapes.
+    fn new(
+        of: Cached,
+        past: &Tensor,
+        written: &Tensor,
+        unturned: Option<&Tensor>,
+    ) -> Result<Option<Self>> {
+        let count = past.dim(2)?;
+        let last = |own: &Tensor| -> Result<Option<Tensor>> {
+            let Some(first) = own.dim(2)?.checked_sub(count) else { return Ok(None) };
+            let own = own.narrow(2, first, count)?.contiguous()?.to_dtype(DType::F32)?;
+            Ok(Some(own).filter(|own| own.dims() == past.dims()))
         };
-        let factor = dot(&one, &other) / dot(&one, &one);
-        let rest = one.iter().zip(&other).map(|(one, other)| (other - factor * one).powi(2));
-        let rest: f64 = rest.sum();
-        if rest.is_nan() || rest > ROUNDED.powi(2) * dot(&other, &other) {
-            return Ok(None);
-        }
-        all.push(format!("{factor:.3}"));
+        let Some(written) = last(written)? else { return Ok(None) };
+        let past = past.to_dtype(DType::F32)?.contiguous()?;
+        let unturned = unturned.map(&last).transpose()?.flatten();
+        Ok(Some(Self { of, past, written, unturned }))
     }
-    Ok(Some(all))
+
+    /// How far they are from what was written, relative to a row.
+    fn off(&self) -> Result<f64> {
+        apart(&self.written, &self.past)
+    }
+
+    /// In which way they differ from what was written.
+    fn told(&self) -> Result<String> {
+        let what = self.of.told;
+        if let Some(unturned) = &self.unturned
+            && apart(unturned, &self.past)? < ROUNDED
+        {
+            return Ok(tr!("the cached keys are those before the rotation").to_owned());
+        }
+        if cells(&self.past)?.iter().all(|own| *own == 0.0) {
+            return Ok(tr!("the cached {what} are 0, whatever earlier steps wrote", what));
+        }
+        Ok(match self.factors()? {
+            Some(factors) => tr!(
+                "the cached {what} are those that earlier steps wrote times {factors}, head by head",
+                what,
+                factors = factors.join(", ")
+            ),
+            None => tr!("the cached {what} are not those that earlier steps wrote", what),
+        })
+    }
+
+    /// What the slots of each head are multiplied by, if that is all that is done to them.
+    fn factors(&self) -> Result<Option<Vec<String>>> {
+        let factor = |head: usize| {
+            let (own, of) = (cells_at(&self.past, 1, head)?, cells_at(&self.written, 1, head)?);
+            Ok(multiple(&own, &of, ROUNDED).map(|factor| format!("{factor:.3}")))
+        };
+        (0..self.past.dim(1)?).map(factor).collect()
+    }
 }
 
 /// The first step of a cache at which its slots do not hold what was written there, and those of the reference do.
 pub fn caches(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Option<String>> {
-    let meant = if left.len() == right.len() { gaps(left)? } else { Vec::new() };
-    for (step, own) in gaps(right)?.into_iter().enumerate() {
-        for (at, own) in own.into_iter().enumerate() {
-            let usual = meant.get(step).and_then(|both| both[at].as_ref()).map_or(0.0, |own| own.0);
-            if let Some((off, told)) = own
-                && off > ROUNDED + MUCH * usual
-            {
-                return Ok(Some(at_step(step, &told)));
-            }
-        }
+    let mut usual = HashMap::new();
+    if left.len() == right.len() {
+        of_slots::<()>(left, |step, own| {
+            usual.insert((step, own.of.past), own.off()?);
+            Ok(None)
+        })?;
     }
-    Ok(None)
+    of_slots(right, |step, own| {
+        let usual = usual.get(&(step, own.of.past)).copied().unwrap_or(0.0);
+        let is_off = own.off()? > ROUNDED + MUCH * usual;
+        is_off.then(|| Ok(at_step(step, &own.told()?))).transpose()
+    })
 }

@@ -167,9 +167,8 @@ pub(super) fn all_tiled(run: &Situation) -> Vec<Edits> {
     });
     let repeated: Vec<(Name, Edits)> = repeated.collect();
     let Some((at, _)) = repeated.first() else { return Vec::new() };
-    let edits = repeated.iter().flat_map(|(_, edits)| edits.clone()).collect();
-    let edits: Edits = edits;
-    let everywhere = anew(run, edits.clone());
+    let edits: Edits = repeated.iter().flat_map(|(_, edits)| edits.clone()).collect();
+    let everywhere = anew(run, edits);
     // Kernels of keys and values are others than those of queries.
     let of_keys = Apart { by: repeated.iter().map(|(at, _)| *at).collect(), ..everywhere.clone() };
     [everywhere, of_keys].map(|own| vec![Edit::new(*at, Change::Apart(own))]).to_vec()

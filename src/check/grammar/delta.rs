@@ -76,18 +76,10 @@ impl Grammar<'_> {
                     only(0, all_but(items, own.0)),
                     only(1, all_but(heads, own.1)),
                 ];
-                let mut edits = Edits::new();
-                for step in self.right.steps() {
-                    let (Op::Delta(_), Some(slot)) = (&step.op, step.inputs.len().checked_sub(1))
-                    else {
-                        continue;
-                    };
-                    let change = |(op, beside): &(Slip, Vec<Name>)| {
-                        Change::Before(slot, op.clone().into(), beside.clone())
-                    };
-                    edits.extend(ops.iter().map(|op| Edit::new(step.name, change(op))));
-                }
-                let Some(at) = edits.first().map(|edit| edit.at) else { return };
+                let changes = |step: &Step, _: &Delta| {
+                    let slot = step.inputs.len().saturating_sub(1);
+                    ops.clone().map(|(op, beside)| Change::Before(slot, op.into(), beside))
+                };
                 let told = tr!(
                     "head {head} of item {item} starts from the initial state of head {head_2} of item {item_2}",
                     head = own.1,
@@ -95,24 +87,25 @@ impl Grammar<'_> {
                     head_2 = other.1,
                     item_2 = other.0
                 );
-                self.add_all(Kind::Axes, cost::RARE, edits, at, told);
+                self.throughout(Kind::Axes, cost::RARE, changes, told);
             }
         }
     }
 
     /// Notes the same mistake at all steps of the rule that can have it, where there are several.
-    fn throughout(
+    fn throughout<C: IntoIterator<Item = Change>>(
         &mut self,
         kind: Kind,
         cost: u32,
-        change: impl Fn(&Step, &Delta) -> Option<Change>,
+        changes: impl Fn(&Step, &Delta) -> C,
         told: impl AsRef<str>,
     ) {
-        let edit = |step: &Step| match &step.op {
-            Op::Delta(own) => Some(Edit::new(step.name, change(step, own)?)),
-            _ => None,
-        };
-        let edits: Edits = self.right.steps().iter().filter_map(edit).collect();
+        let mut edits = Edits::new();
+        for step in self.right.steps() {
+            if let Op::Delta(own) = &step.op {
+                edits.extend(changes(step, own).into_iter().map(|one| Edit::new(step.name, one)));
+            }
+        }
         if let [first, _, ..] = &edits[..] {
             let at = first.at;
             self.add_all(kind, cost, edits, at, told);

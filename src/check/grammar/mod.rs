@@ -16,6 +16,7 @@ mod gradients;
 mod inputs;
 pub mod kernels;
 mod loads;
+mod mask_indices;
 mod masks;
 mod merges;
 pub mod numbers;

@@ -138,9 +138,6 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
     let first_two = tr!("the first two documents are one").to_owned();
     all.push((with(&|row| joined(row, 0)), first_two));
     all.push((with(&last), tr!("the last two documents are one").to_owned()));
-    let in_pairs = |row: &[usize]| {
-        (row.len() > 2).then(|| row.chunks(2).map(|pair| pair.iter().sum()).collect())
-    };
     for cut in cuts(own) {
         let told = tr!("the documents have {lengths} tokens", lengths = listed(&cut));
         let other = with(&|_| Some(cut.clone()));
@@ -148,6 +145,9 @@ fn other_documents(own: &Documents) -> Vec<Sibling> {
             all.push((other, told));
         }
     }
+    let in_pairs = |row: &[usize]| {
+        (row.len() > 2).then(|| row.chunks(2).map(|pair| pair.iter().sum()).collect())
+    };
     let told = tr!("documents are one in pairs: every second boundary is not kept");
     all.push((with(&in_pairs), told.to_owned()));
     if own.queries.len() == own.keys.len() {
