@@ -174,13 +174,14 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         let tensor = &record.entries[at].tensor;
         // Zeros that are added block nothing; read the other way, they would block all.
         let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
-        // True may mean either.
-        let may_mean_both = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
-        // That one is read by the settings.
-        if *meaning == Meaning::Added && *name == Name::Mask.as_str() && !is_added {
+        // That one is read by the settings, unless it would show each query the future alone.
+        let is_step = *name == Name::Mask.as_str() && !is_added;
+        if is_step && !shows_the_future_alone(tensor)? {
             continue;
         }
-        if may_mean_both && !is_added && !tensor.dtype().is_float() {
+        // True may mean either.
+        let is_of_layer = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
+        if is_step || is_of_layer && !is_added && !tensor.dtype().is_float() {
             let Entry { name, tensor: mask, .. } = record.entries.remove(at);
             let found = |mask, how: &str| {
                 let (name, how) = (name.clone(), how.to_owned());
@@ -249,6 +250,15 @@ fn items(record: &Record) -> Option<usize> {
         entry.tensor.rank() > 2 && meanings(&entry.name).iter().any(is_known)
     };
     record.entries.iter().find(is_of_tokens)?.tensor.dims().first().copied()
+}
+
+/// Whether a mask, true where it blocks, shows the keys after each query and no others: nobody means that.
+fn shows_the_future_alone(mask: &Tensor) -> Result<bool> {
+    let Some([queries, keys]) = mask.dims().last_chunk::<2>() else { return Ok(false) };
+    let cells = numbers(mask)?;
+    let last_seen = |at: usize| at / keys % queries + keys.saturating_sub(*queries);
+    let is_it = |(at, cell): (usize, &f64)| (*cell == 1.0) == (at % keys <= last_seen(at));
+    Ok(*queries > 1 && cells.iter().enumerate().all(is_it))
 }
 
 /// Whether a tensor holds no 1, or anything but 0 and 1.

@@ -20,12 +20,12 @@ pub use sources::Sources;
 
 use std::path::PathBuf;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{Device, Tensor};
 
 use attention::attention;
 use base::error::{Error, Result};
 use config::{Config, OutputGradient, Settings};
-use foreign::{Match, are_booleans};
+use foreign::Match;
 use program::{Given, Name, Op, Program, Role, Step, Trace, first_number, of_pairs};
 
 /// A run that is decided and checked, and not yet started.
@@ -104,10 +104,7 @@ impl Run {
     /// # Errors
     /// If the mask does not fit, or candle fails.
     pub fn adds_ones(&self) -> Result<bool> {
-        let given = self.sources.given(&self.config)?;
-        let Some(added) = given.get(&Name::FileBias) else { return Ok(false) };
-        let values = added.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
-        Ok(are_booleans(&values) && values.contains(&1.0))
+        Ok(self.sources.with_ones_seen()?.is_some())
     }
 
     /// Whether running it draws a number, by the seed.

@@ -6,7 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::sources::Sources;
 use base::error::{Error, Result};
-use config::{OutputGradient, Place, QkvFormat, Settings, Start};
+use config::{AttnMaskTrue, OutputGradient, Place, QkvFormat, Settings, Start};
 use file::{Bundle, one_tensor, split_place};
 use foreign::{Match, arranged, meanings, read_weights, with_batch};
 use program::{Name, Role};
@@ -53,6 +53,10 @@ impl Sources {
             sources.bring(name, Some(place))?;
         }
         sources.attn_mask = sources.read(Name::FileMask, settings.attn_mask.as_ref())?;
+        // Floats that are added mean no such thing.
+        if settings.attn_mask_true == Some(AttnMaskTrue::Block) {
+            sources = sources.with_ones_seen()?.unwrap_or(sources);
+        }
         Ok(sources)
     }
 

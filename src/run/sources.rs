@@ -10,7 +10,7 @@ use attention::Outside;
 use base::error::Result;
 use config::{Config, End, Start};
 use file::{Record, split_place};
-use foreign::Match;
+use foreign::{Match, are_booleans, numbers};
 use program::{Given, Name, Program, Role};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
@@ -88,6 +88,19 @@ impl Sources {
     /// The same with an attention mask, as its file holds it.
     pub fn with_mask(self, mask: Tensor) -> Self {
         Self { attn_mask: Some(mask), ..self }
+    }
+
+    /// The same with the floats of an attention mask that are 0 and 1 alone as what is seen; nothing where they are others.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn with_ones_seen(&self) -> Result<Option<Self>> {
+        let Some(mask) = self.attn_mask.as_ref().filter(|mask| mask.dtype().is_float()) else {
+            return Ok(None);
+        };
+        let cells = numbers(mask)?;
+        let is_it = are_booleans(&cells) && cells.contains(&1.0);
+        Ok(if is_it { Some(self.clone().with_mask(mask.ne(0.0)?)) } else { None })
     }
 
     /// The same without any mask of a file or of a record.
