@@ -131,20 +131,25 @@ impl Candidate {
         })
     }
 
-    /// The same mistake at these places of an axis alone.
+    /// The same mistake at these places of an axis alone, which every step that it edits has.
     pub fn confined(&self, axis: (usize, Axis), places: &[usize]) -> Option<Self> {
-        let [edit] = self.edits.as_slice() else { return None };
-        let may_be_in_part = matches!(edit.at.role(), Role::Computed | Role::Setting);
-        if !may_be_in_part || edit.change == Change::Exchange {
+        let may_be_in_part = |edit: &Edit| {
+            matches!(edit.at.role(), Role::Computed | Role::Setting)
+                && edit.change != Change::Exchange
+        };
+        if !self.edits.iter().all(may_be_in_part) {
             return None;
         }
-        let change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
+        let confined = |edit: &Edit| {
+            let change = Change::Confined(Box::new(edit.change.clone()), axis.0, places.to_vec());
+            Edit::new(edit.at, change)
+        };
         let place = places_in_words(axis.1, places);
         // What a number may come from stands behind the place.
         let end = self.summary.find(['；', ';']).unwrap_or(self.summary.len());
         let (summary, note) = self.summary.split_at(end);
         Some(Self {
-            edits: vec![Edit::new(edit.at, change)],
+            edits: self.edits.iter().map(confined).collect(),
             summary: tr!("{summary}, {place}", summary, place) + note,
             part: Some((axis.1, places.to_vec())),
             cost: self.cost + cost::CONFINED,

@@ -263,11 +263,16 @@ fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate])
             || candidate.kind == Kind::Parameter && candidate.cost <= cost::PLAIN
     };
     for candidate in all.iter().filter(is_likely) {
-        let Some(edited) = candidate.edits.first().and_then(|edit| trace.step(edit.at)) else {
-            continue;
+        let edited = candidate.edits.iter().map(|edit| trace.step(edit.at));
+        let Some(edited) = edited.collect::<Option<Vec<_>>>() else { continue };
+        let [first, others @ ..] = edited.as_slice() else { continue };
+        let have_all = |at: usize, axis: Axis, size: usize| {
+            others.iter().all(|step| step.axes.iter().nth(at) == Some((axis, size)))
         };
-        for (at, (axis, size)) in edited.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1)
-        {
+        for (at, (axis, size)) in first.axes.iter().enumerate() {
+            if size < 2 || !have_all(at, axis, size) {
+                continue;
+            }
             let is_told = matches!(axis, Axis::Batch | Axis::Query);
             let here = off.iter().filter(|(other, _)| is_told && *other == axis);
             let mut choices: Vec<Vec<usize>> = here.map(|(_, places)| places.clone()).collect();

@@ -44,7 +44,7 @@ pub fn siblings(op: &Op, inputs: &[&Axes]) -> Vec<Sibling> {
         Op::Heads(own) => added::of_heads(own, inputs),
         Op::Added(own) => added::siblings(own, inputs),
         Op::Scaling(own) => scaling::siblings(own, inputs),
-        Op::Rotary(own) => rotary::siblings(own),
+        Op::Rotary(own) => rotary::siblings(own, inputs),
         Op::Masking(own) => mask::siblings(own),
         Op::Biasing(own) => bias::siblings(own),
         Op::Weighting(own) => weights::siblings(own, inputs),

@@ -1,7 +1,7 @@
 //! What do people get wrong in the positions of tokens?
 
 use super::{Knob, Range, Sibling};
-use program::{Kind, Op, Places, SectionOrder};
+use program::{Kind, Op, Places, SectionOrder, signed};
 
 /// The position of the first token, which is one of those from a least to a most.
 pub fn first<T: Clone + Into<Op> + 'static>(
@@ -13,6 +13,26 @@ pub fn first<T: Clone + Into<Op> + 'static>(
     let common = [0.0, value + 1.0, value - 1.0];
     let name = (tr!("first position"), value);
     Knob::new(own, name, Range::Whole(least, most), &common, set)
+}
+
+/// How many tokens may have positions that begin anew, or leave some out, at any of them; of more, where tiles begin.
+const MOST: usize = 64;
+
+/// The positions of so many tokens, which are to count up from 0, where they do not go on as they should.
+pub fn broken(tokens: usize) -> Vec<(Vec<i64>, String)> {
+    let is_tried = |at: &usize| tokens <= MOST || at.is_power_of_two();
+    let places = |at: usize, next: usize| -> Vec<i64> {
+        (0..tokens)
+            .map(|token| signed(if token < at { token } else { token - at + next }))
+            .collect()
+    };
+    let mut all = Vec::new();
+    for at in (1..tokens).filter(is_tried) {
+        all.push((places(at, 0), tr!("the positions begin anew at token {at}", at)));
+        all.push((places(at, at - 1), tr!("token {at} has the position of the one before", at)));
+        all.push((places(at, at + 1), tr!("the positions leave one out before token {at}", at)));
+    }
+    all
 }
 
 /// What code takes for given positions by mistake: for the place of a token in its row stands nothing.

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{Knob, Other, Range, Sibling, others, positions};
 use program::{
-    Frequencies, Kind, Longrope, Pairing, Precision, RopeScaling, Rotary, Rotate, Stage, Turn,
-    signed, whole,
+    Axes, Frequencies, Kind, Longrope, Pairing, Precision, RopeScaling, Rotary, Rotate, Stage,
+    Turn, signed, whole,
 };
 
 pub fn knobs(own: &Rotary) -> Vec<Knob> {
@@ -18,10 +18,22 @@ pub fn knobs(own: &Rotary) -> Vec<Knob> {
     }
 }
 
-pub fn siblings(own: &Rotary) -> Vec<Sibling> {
+pub fn siblings(own: &Rotary, inputs: &[&Axes]) -> Vec<Sibling> {
     match own {
         Rotary::Frequencies(own) => unscaled(own).into_iter().chain(exchanged(own)).collect(),
-        Rotary::Rotate(own) => turned_otherwise(own),
+        Rotary::Rotate(own) => {
+            let mut all = turned_otherwise(own);
+            if own.places.is_none() && own.first == 0 {
+                let tokens = inputs.first().and_then(|heads| heads.shape().get(2).copied());
+                all.extend(positions::broken(tokens.unwrap_or_default()).into_iter().map(
+                    |(places, told)| {
+                        let turn = Turn { places: vec![places], ..Turn::of(own.clone()) };
+                        Sibling::new(turn, Kind::Parameter, told)
+                    },
+                ));
+            }
+            all
+        }
     }
 }
 
