@@ -10,7 +10,7 @@ use base::error::Result;
 use base::lang;
 use config::Settings;
 use file::{Entry, Record};
-use program::Name;
+use program::{Name, first_number};
 
 /// A mask that a file has under the name of an argument, as `attn_mask` takes it.
 #[derive(Clone)]
@@ -173,7 +173,7 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         let Some(at) = record.entries.iter().position(is_it) else { continue };
         let tensor = &record.entries[at].tensor;
         // Zeros that are added block nothing; read the other way, they would block all.
-        let is_added = tensor.dtype().is_float() && holds_no_ones(tensor)?;
+        let is_added = tensor.dtype().is_float() && !holds_ones(tensor)?;
         // That one is read by the settings, unless it would show each query the future alone.
         let is_step = *name == Name::Mask.as_str() && !is_added;
         if is_step && !shows_the_future_alone(tensor)? {
@@ -257,12 +257,15 @@ fn shows_the_future_alone(mask: &Tensor) -> Result<bool> {
     let Some([queries, keys]) = mask.dims().last_chunk::<2>() else { return Ok(false) };
     let cells = numbers(mask)?;
     let last_seen = |at: usize| at / keys % queries + keys.saturating_sub(*queries);
-    let is_it = |(at, cell): (usize, &f64)| (*cell == 1.0) == (at % keys <= last_seen(at));
-    Ok(*queries > 1 && cells.iter().enumerate().all(is_it))
+    let is_it = |(at, cell): (usize, &f64)| (*cell > 0.0) == (at % keys <= last_seen(at));
+    Ok(*queries > 1 && are_booleans(&cells) && cells.iter().enumerate().all(is_it))
 }
 
-/// Whether a tensor holds no 1, or anything but 0 and 1.
-fn holds_no_ones(tensor: &Tensor) -> Result<bool> {
-    let numbers = numbers(tensor)?;
-    Ok(!numbers.contains(&1.0) || !are_booleans(&numbers))
+/// Whether a tensor holds 0 and 1 alone, and some 1.
+///
+/// # Errors
+/// If candle fails.
+pub fn holds_ones(tensor: &Tensor) -> Result<bool> {
+    Ok(first_number(tensor, |number| !are_booleans(&[number]))?.is_none()
+        && first_number(tensor, |number| number > 0.0)?.is_some())
 }

@@ -102,7 +102,7 @@ impl Run {
     /// which may not be what was meant.
     ///
     /// # Errors
-    /// If the mask does not fit, or candle fails.
+    /// If candle fails.
     pub fn adds_ones(&self) -> Result<bool> {
         Ok(self.sources.with_ones_seen()?.is_some())
     }

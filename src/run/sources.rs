@@ -10,7 +10,7 @@ use attention::Outside;
 use base::error::Result;
 use config::{Config, End, Start};
 use file::{Record, split_place};
-use foreign::{Match, are_booleans, numbers};
+use foreign::{Match, holds_ones};
 use program::{Given, Name, Program, Role};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
@@ -95,12 +95,12 @@ impl Sources {
     /// # Errors
     /// If candle fails.
     pub fn with_ones_seen(&self) -> Result<Option<Self>> {
-        let Some(mask) = self.attn_mask.as_ref().filter(|mask| mask.dtype().is_float()) else {
-            return Ok(None);
-        };
-        let cells = numbers(mask)?;
-        let is_it = are_booleans(&cells) && cells.contains(&1.0);
-        Ok(if is_it { Some(self.clone().with_mask(mask.ne(0.0)?)) } else { None })
+        Ok(match &self.attn_mask {
+            Some(mask) if mask.dtype().is_float() && holds_ones(mask)? => {
+                Some(self.clone().with_mask(mask.ne(0.0)?))
+            }
+            _ => None,
+        })
     }
 
     /// The same without any mask of a file or of a record.
