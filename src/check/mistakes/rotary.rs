@@ -22,17 +22,7 @@ pub fn siblings(own: &Rotary, inputs: &[&Axes]) -> Vec<Sibling> {
     match own {
         Rotary::Frequencies(own) => unscaled(own).into_iter().chain(exchanged(own)).collect(),
         Rotary::Rotate(own) => {
-            let mut all = turned_otherwise(own);
-            if own.places.is_none() && own.first == 0 {
-                let tokens = inputs.first().and_then(|heads| heads.shape().get(2).copied());
-                all.extend(positions::broken(tokens.unwrap_or_default()).into_iter().map(
-                    |(places, told)| {
-                        let turn = Turn { places: vec![places], ..Turn::of(own.clone()) };
-                        Sibling::new(turn, Kind::Parameter, told)
-                    },
-                ));
-            }
-            all
+            turned_otherwise(own).into_iter().chain(broken(own, inputs)).collect()
         }
     }
 }
@@ -209,6 +199,19 @@ fn turned_otherwise(own: &Rotate) -> Vec<Sibling> {
         }
     }
     all
+}
+
+/// Rotations by positions that do not go on as they should, where they count up from 0.
+fn broken(own: &Rotate, inputs: &[&Axes]) -> Vec<Sibling> {
+    if own.places.is_some() || own.first != 0 {
+        return Vec::new();
+    }
+    let tokens = inputs.first().and_then(|heads| heads.shape().get(2).copied());
+    let sibling = |(places, told)| {
+        let turn = Turn { places: vec![places], ..Turn::of(own.clone()) };
+        Sibling::new(turn, Kind::Parameter, told)
+    };
+    positions::broken(tokens.unwrap_or_default()).into_iter().map(sibling).collect()
 }
 
 fn other(pairing: Pairing) -> Pairing {
