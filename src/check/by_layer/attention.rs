@@ -147,17 +147,13 @@ fn by_itself(
     let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
     // More than rounding makes of equal inputs in f32.
     let is_more = own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
-    let agrees = |read: &usize| {
-        Ok(sides.measured(*read)?.is_some_and(|found| found.error <= found.tolerance))
+    let agrees = |read: usize| -> Result<bool> {
+        Ok(sides.measured(read)?.is_some_and(|found| found.error <= found.tolerance))
     };
-    let is_wrong = is_more
-        && node
-            .reads
-            .iter()
-            .map(agrees)
-            .collect::<Result<Vec<_>>>()?
-            .into_iter()
-            .all(|equal| equal);
+    let mut is_wrong = is_more;
+    for read in &node.reads {
+        is_wrong = is_wrong && agrees(*read)?;
+    }
     let is_same = first.as_ref().is_some_and(Report::is_same);
     let is_open = first.as_ref().is_some_and(|report| !explains(report));
     if facts.is_empty()
