@@ -123,6 +123,29 @@ fn hides_all(reading: &Reading) -> Result<bool> {
     }
 }
 
+/// A reading, and the same with a mask of the floats 0 and 1 as what is seen: functions add floats, and people write masks in
+/// them.
+///
+/// # Errors
+/// If candle fails.
+pub fn with_ones_either_way(reading: Reading) -> Result<Vec<Reading>> {
+    let Some(sources) = reading.sources.with_ones_seen()? else { return Ok(vec![reading]) };
+    let mut seen = Reading { sources, ..reading.clone() };
+    if let Some(own) = seen.mask.as_mut().filter(|own| own.mask.dtype().is_float()) {
+        own.mask = own.mask.ne(0.0)?;
+    }
+    let told = |mut reading: Reading, how: &str| {
+        if let Some(own) = reading.matches.iter_mut().find(|own| own.step == "attn_mask") {
+            *own = own.clone().read(how);
+        }
+        reading
+    };
+    Ok(vec![
+        told(reading, tr!("0.0 and 1.0 are added to the scores: they block nothing")),
+        told(seen, tr!("0.0 and 1.0 are no numbers to add: 1 means attend")),
+    ])
+}
+
 /// A reading under the mask of its file, and what that says against what was stated.
 pub fn under_its_mask(reading: Reading, found: AgainstMask) -> Reading {
     let is_open = found.is_meant || reading.settings.mask == Some(Mask::Recorded);

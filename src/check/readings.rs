@@ -11,6 +11,7 @@ use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
 use super::layout_claim::laid_out_otherwise;
+use super::mask_claim::with_ones_either_way;
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
@@ -354,27 +355,6 @@ fn in_each_order(mut all: Vec<Reading>, settings: &Settings) -> Result<Vec<Readi
     all.extend(turned);
     all.sort_by_key(|reading| reading.is_trivial);
     Ok(all)
-}
-
-/// A reading, and the same with a mask of the floats 0 and 1 as what is seen: functions add floats, and people write masks in
-/// them.
-fn with_ones_either_way(mut reading: Reading) -> Result<Vec<Reading>> {
-    let Some(sources) = reading.sources.with_ones_seen()? else { return Ok(vec![reading]) };
-    let mut seen = Reading { sources, ..reading.clone() };
-    if let Some(own) = seen.mask.as_mut().filter(|own| own.mask.dtype().is_float()) {
-        own.mask = own.mask.ne(0.0)?;
-    }
-    let ways = [
-        (&mut reading, tr!("0.0 and 1.0 are added to the scores: they block nothing")),
-        (&mut seen, tr!("0.0 and 1.0 are no numbers to add: 1 means attend")),
-    ];
-    for (reading, how) in ways {
-        let taken = reading.matches.iter_mut().find(|taken| taken.step == "attn_mask");
-        if let Some(taken) = taken {
-            *taken = taken.clone().read(how);
-        }
-    }
-    Ok(vec![reading, seen])
 }
 
 /// Whether something states which keys are seen, beside the mask between positions.
