@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
+use crate::cells::cells;
 use base::error::{Result, shown};
 use program::wide;
 
@@ -17,6 +18,11 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
                 && apart(&right, &other)? <= tolerance_of(&other)?.max(tolerance_of(&right)?))
         };
         if is(right)? {
+            continue;
+        }
+        if let Some(number) = throughout(other)? {
+            let name = shown(name);
+            facts.push(tr!("its parameter {name} is {number} throughout", name, number));
             continue;
         }
         let mut another = None;
@@ -52,6 +58,14 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
         });
     }
     Ok(facts)
+}
+
+/// The number that all of several numbers are, as where a parameter was never loaded.
+fn throughout(tensor: &Tensor) -> Result<Option<f64>> {
+    let cells = cells(tensor)?;
+    let first = cells.first().copied().filter(|_| cells.len() > 1);
+    #[allow(clippy::float_cmp, reason = "the same bits")]
+    Ok(first.filter(|first| cells.iter().all(|cell| cell == first)))
 }
 
 /// Whether a tensor has the rows of another one, in another order: those of its first axis.
