@@ -14,7 +14,8 @@ use super::tolerance::Tolerances;
 use base::error::{Error, Result};
 use config::{Fill, Settings, Start};
 use file::Record;
-use foreign::{FITS, Orders, Unmatched};
+use foreign::{FITS, Match, Orders, Unmatched};
+use program::Name;
 use run::Run;
 
 /// How long candidates may take, as estimated beforehand.
@@ -124,9 +125,12 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
 /// If the file cannot be understood, or candle fails.
 pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let found = best(likely(record, flags, tolerances)?, tolerances)?;
-    let states = found.states_of_parts();
-    if states.is_empty() || !found.is_unknown() || record.config.is_some() {
+    if !found.is_unknown() || record.config.is_some() {
         return Ok(found);
+    }
+    let states = found.states_of_parts();
+    if states.is_empty() {
+        return Ok(in_splits(record, flags, tolerances, &found)?.unwrap_or(found));
     }
     // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.
     let mut rest = record.clone();
@@ -139,6 +143,39 @@ pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> 
     let aside = states.into_iter().map(|tensor| Unmatched { tensor, why: why.to_owned() });
     other.unmatched.extend(aside);
     Ok(other)
+}
+
+/// How many splits of the keys decoding kernels have that do not say so.
+const SPLITS: [usize; 3] = [2, 4, 8];
+
+/// Beyond so many scores a kernel's splits have to be stated, as each number of them is searched as a whole.
+const MOST_SCORES: usize = 1 << 16;
+
+/// What a kernel's file would be in splits of which nothing was said, where a mistake in these gives its numbers.
+fn in_splits(
+    record: &Record,
+    flags: &Settings,
+    tolerances: &Tolerances,
+    found: &Recomputed,
+) -> Result<Option<Recomputed>> {
+    let is_kernel = found.run.config().start != Start::Inputs;
+    let scores = found.trace.step(Name::Weights).map(|step| step.value.elem_count());
+    if !is_kernel || found.trace.parts().is_some() || scores.is_none_or(|all| all > MOST_SCORES) {
+        return Ok(None);
+    }
+    for count in SPLITS.into_iter().filter(|count| 2 * count <= found.run.config().sizes.keys()) {
+        let flags = Settings { splits: Some(vec![count]), ..flags.clone() };
+        let readings = likely(record, &flags, tolerances);
+        let Ok(mut other) = readings.and_then(|readings| best(readings, tolerances)) else {
+            continue;
+        };
+        if other.is_explained() && !other.is_same() {
+            let how = tr!("nothing says so, and what is found goes by them");
+            other.matches.push(Match::as_it_is("splits", count.to_string()).read(how));
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
 }
 
 /// The same reading; what differs is not explained where no choice depends on it.

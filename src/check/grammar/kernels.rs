@@ -70,8 +70,7 @@ impl Grammar<'_> {
                 block < keys && keys / block <= MOST_BLOCKS && !is_rest
             };
             for block in blocks.iter().copied().filter(fits) {
-                // That gives the same numbers in blocks of any size.
-                let is_one_way = slip == StreamSlip::Undivided;
+                let is_one_way = slip.is_of_any_block();
                 let told = if is_one_way {
                     told.to_owned()
                 } else {
@@ -107,7 +106,8 @@ impl Grammar<'_> {
             let is_sum = matches!(step.op, Op::Gradient(_));
             let mut counts: Vec<usize> =
                 [2, 4, 8, 16, 32].into_iter().map(|by| size / by * by).collect();
-            counts.push(size / 2);
+            // Loops over features that are cut off at what a tile has room for.
+            counts.extend([size / 2, size.next_power_of_two() / 2]);
             counts.extend([1, size.saturating_sub(1)].iter().filter(|_| is_sum));
             counts.retain(|count| (1..size - usize::from(!is_sum)).contains(count));
             counts.sort_unstable();

@@ -26,6 +26,7 @@ impl<'r> Grammar<'r> {
             all.extend(grammar.in_other_bits(own));
             all.extend(grammar.by_sequence(own));
             all.extend(grammar.causal_instead(own));
+            grammar.unstated_tiles(own, &mut all);
             all
         });
     }

@@ -233,7 +233,7 @@ impl Grammar<'_> {
                 told,
             );
         }
-        for most in [8, 16, 32, 64].into_iter().filter(|most| *most < count) {
+        for most in [2, 4, 8, 16, 32, 64].into_iter().filter(|most| *most < count) {
             let shape = (count, 1, 1, 1);
             let cells: Vec<u8> = (0..count).map(|at| u8::from(at >= most)).collect();
             let Ok(cells) = Tensor::from_vec(cells, shape, &Device::Cpu) else { return };

@@ -28,6 +28,16 @@ impl Grammar<'_> {
         all
     }
 
+    /// The same where no tiles are stated, of masks that nothing else makes; the masks of stated tiles are tried with these.
+    pub(super) fn unstated_tiles(&self, own: &Cells, all: &mut Vec<(Cells, String, u32)>) {
+        if self.right.parts().is_some() {
+            return;
+        }
+        let known: HashSet<_> = all.iter().map(|(cells, ..)| cells.blocked.clone()).collect();
+        let tiles = self.tiles(own).into_iter();
+        all.extend(tiles.filter(|(cells, ..)| !known.contains(&cells.blocked)));
+    }
+
     pub(super) fn tile(&self, own: &Cells, (m, n): (usize, usize), add: &mut Add) {
         let counts = own.in_tiles((m, n));
         add(
