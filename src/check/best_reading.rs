@@ -195,6 +195,20 @@ pub fn understood(record: &Record, flags: &Settings) -> Result<Recomputed> {
     }
 }
 
+/// Whether a file is as its run makes it, but for rounding. No mistake is looked for.
+///
+/// # Errors
+/// If the file cannot be understood, or candle fails.
+pub fn fits(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<bool> {
+    let Likely { likeliest, plain, trivial } = likely(record, flags, tolerances)?;
+    for reading in trivial.into_iter().chain(likeliest).chain(plain) {
+        if reading.judge(tolerances, None)?.is_same() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The [`likeliest`] readings of a file, or the first under which it is the same.
 fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
     preset_says_something(record, flags)?;
@@ -300,7 +314,7 @@ fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
 /// Of several readings of a file, each explained, the one that leaves the fewest steps unexplained.
 fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
     for reading in readings.trivial {
-        let judged = reading.judge(tolerances, Duration::ZERO)?;
+        let judged = reading.judge(tolerances, Some(Duration::ZERO))?;
         if judged.is_same() {
             return Ok(judged);
         }
@@ -320,7 +334,7 @@ fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
             Some(_) => PATIENCE_LATER,
             None => PATIENCE,
         };
-        let judged = reading.judge(tolerances, patience)?;
+        let judged = reading.judge(tolerances, Some(patience))?;
         // One that needs nothing but rounding is the one that was meant.
         if judged.is_same() {
             return Ok(judged);

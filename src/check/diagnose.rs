@@ -46,7 +46,11 @@ impl Case<'_> {
 
     /// Tells the steps that are wrong by themselves from those that only inherit it, and names the mistakes; candidates that
     /// would take longer than `patience` are not tried. Where all is rounding, the steps are the same, unless that counts.
-    pub fn diagnose(&self, steps: &mut [StepReport], patience: Duration) -> Result<Diagnosis> {
+    pub fn diagnose(
+        &self,
+        steps: &mut [StepReport],
+        patience: Option<Duration>,
+    ) -> Result<Diagnosis> {
         let program = self.trace.unrun();
         let descendants = |from: &[Name]| descendants(&program, from);
         let whole = self.whole()?;
@@ -60,6 +64,9 @@ impl Case<'_> {
             }
             return Ok(Diagnosis { findings, ..Diagnosis::default() });
         }
+        let Some(patience) = patience else {
+            return Ok(Diagnosis { unexplained: wrong, ..Diagnosis::default() });
+        };
         let (config, recorded) = (self.config, self.recorded);
         let situation = Situation { config, right: self.trace, recorded };
         let mut diagnosis = explain(situation, &whole, &wrong, patience)?;

@@ -130,7 +130,7 @@ impl Recomputed {
 
     /// Explains what differs. Numbers of 16 bits may all be within the tolerance of their type, and be off together by more
     /// than rounding: that differs too, unless the tolerance was asked for.
-    pub fn judge(mut self, tolerances: &Tolerances, patience: Duration) -> Result<Self> {
+    pub fn judge(mut self, tolerances: &Tolerances, patience: Option<Duration>) -> Result<Self> {
         // Rows that are left out have the run's numbers, and say nothing of the type.
         let half = match &self.padding {
             Some(padding) => half(&padding.emptied(&self.named.record, &self.trace)?, &self.trace)?,

@@ -20,12 +20,22 @@ pub struct Alignment {
     pub told: Option<String>,
     /// What is to be said where the tokens are not the same.
     pub warning: Option<String>,
+    /// How many tokens are padding by the reference's mask alone, where the port states none.
+    pub maskless: usize,
 }
 
 impl Alignment {
     /// Whether both sides say which tokens they were called with, and these are the same.
     pub fn has_tokens(&self) -> bool {
         self.counts.0 > 0 && self.warning.is_none()
+    }
+
+    /// The place in its item of a row of the port, over all passes.
+    pub fn place(&self, pass: usize, row: usize) -> usize {
+        let length = |count: &usize| count / self.items.max(1);
+        let before: usize = self.counts.1.iter().take(pass).map(length).sum();
+        let own = self.counts.1.get(pass).map_or(0, length);
+        before + if own > 0 { row % own } else { row }
     }
 
     /// The rows of a tensor of so many rows beside those of the port's passes; nothing where nothing says which is which.
@@ -73,11 +83,14 @@ impl Alignment {
 }
 
 /// The tokens of a pass: their ids, and which are no padding.
+#[derive(Default)]
 struct Tokens {
     items: usize,
     length: usize,
     ids: Vec<i64>,
     seen: Vec<bool>,
+    /// Whether a mask says which are no padding.
+    is_stated: bool,
 }
 
 /// What the ids of tokens are called, and the masks of their padding.
@@ -118,16 +131,17 @@ fn align_by(
     let (left, mut right) = (of(left)?, of(right)?);
     if let Some(Some(own)) = left.first().filter(|_| may_lack && right.iter().any(Option::is_some))
     {
-        let none = || Tokens { items: own.items, length: 0, ids: Vec::new(), seen: Vec::new() };
+        let none = || Tokens { items: own.items, ..Tokens::default() };
         for pass in &mut right {
             pass.get_or_insert_with(none);
         }
     }
-    let (Some(Some(own)), Some(others)) =
+    let (Some(Some(own)), Some(mut others)) =
         (left.first(), right.into_iter().collect::<Option<Vec<_>>>())
     else {
         return Ok(Alignment::default());
     };
+    let maskless = without_mask(own, &mut others);
     let counts = (own.ids.len(), others.iter().map(|other| other.ids.len()).collect());
     let items = own.items;
     if let [only] = others.as_slice()
@@ -141,7 +155,58 @@ fn align_by(
         });
         return Ok(Alignment { counts, items, warning, ..Alignment::default() });
     }
-    Ok(in_order(own, &others, counts))
+    Ok(Alignment { maskless, ..in_order(own, &others, counts) })
+}
+
+/// Takes as padding of passes that state no mask what stands around the tokens of the reference, where these stand one behind
+/// the other in the port: what is padding there is so whether the port has a mask or not. How many tokens that are.
+fn without_mask(own: &Tokens, others: &mut [Tokens]) -> usize {
+    if own.seen.iter().all(|seen| *seen) {
+        return 0;
+    }
+    let mut hidden = Vec::new();
+    for (item, (ids, seen)) in own.in_items().enumerate() {
+        let real = ids.iter().zip(seen).filter(|(_, seen)| **seen);
+        let real: Vec<i64> = real.map(|(id, _)| *id).collect();
+        let start = seen.iter().position(|seen| *seen).unwrap_or(0);
+        let mut places: Vec<(usize, usize, i64)> = Vec::new();
+        for (pass, other) in others.iter().enumerate() {
+            if other.items != own.items {
+                return 0;
+            }
+            let first = item * other.length;
+            let all =
+                (first..first + other.length).filter_map(|at| Some((at, *other.ids.get(at)?)));
+            places.extend(all.map(|(at, id)| (pass, at, id)));
+        }
+        let Some(more) = places.len().checked_sub(real.len()) else { return 0 };
+        let is_there = |first: &usize| {
+            let rest = places.iter().skip(*first).map(|(.., id)| id);
+            *first <= more && rest.take(real.len()).eq(real.iter())
+        };
+        let Some(first) = [start, more, 0].into_iter().find(is_there) else { return 0 };
+        let around = |(at, own): (usize, (usize, usize, i64))| {
+            (!(first..first + real.len()).contains(&at)).then_some((own.0, own.1))
+        };
+        hidden.extend(places.into_iter().enumerate().filter_map(around));
+    }
+    let mut count = 0;
+    for (pass, at) in hidden {
+        let other = others.get_mut(pass).filter(|other| !other.is_stated);
+        if let Some(seen) = other.and_then(|other| other.seen.get_mut(at)) {
+            *seen = false;
+            count += 1;
+        }
+    }
+    count
+}
+
+impl Tokens {
+    /// The ids of each item, and which are no padding.
+    fn in_items(&self) -> impl Iterator<Item = (&[i64], &[bool])> {
+        let length = self.length.max(1);
+        self.ids.chunks(length).zip(self.seen.chunks(length))
+    }
 }
 
 /// The tokens of each item that are no padding, in order, beside those of the port: all in one pass, or in one after the other,
@@ -200,7 +265,7 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
     let warning = (wrong > 0).then(|| tr!("{wrong} tokens of the two are not the same", wrong));
     let warning = warning.or((missing > 0 && aligned == 0)
         .then(|| tr!("no token of the two could be aligned").to_owned()));
-    Alignment { found: Some(found), counts, items: own.items, told, warning }
+    Alignment { found: Some(found), counts, items: own.items, told, warning, maskless: 0 }
 }
 
 /// The tokens that a pass was called with, where that was recorded.
@@ -222,9 +287,11 @@ fn tokens(file: &Bundle, (ids, masks): Called) -> Result<Option<Tokens>> {
     };
     let ids = numbers(place, items * length)?;
     let mask = at(masks).and_then(|at| Some((at, file.infos().get(at)?)));
+    let mask = mask.filter(|(_, info)| info.shape.len() == 2 && info.shape.first() == Some(&items));
+    let is_stated = mask.is_some();
     let seen = match mask {
         // That of a step with a cache covers the keys before it, too.
-        Some((at, info)) if info.shape.len() == 2 && info.shape.first() == Some(&items) => {
+        Some((at, info)) => {
             let keys = info.shape.last().copied().unwrap_or(length);
             let all = numbers(at, items * keys)?;
             let first = keys.saturating_sub(length);
@@ -233,7 +300,7 @@ fn tokens(file: &Bundle, (ids, masks): Called) -> Result<Option<Tokens>> {
                 .flat_map(|row| row.iter().skip(first).map(|seen| *seen != 0));
             rows.collect()
         }
-        _ => vec![true; ids.len()],
+        None => vec![true; ids.len()],
     };
-    Ok(Some(Tokens { items, length, ids, seen }))
+    Ok(Some(Tokens { items, length, ids, seen, is_stated }))
 }

@@ -3,25 +3,30 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
+use super::super::best_reading::fits;
 use super::super::check::{check, checked_whole};
 use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
+use super::entries::{as_handed_over, given, in_one_type, seen_outside};
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
-use super::other_layers::{behind_rotation, has, with_settings_of_others};
+use super::other_layers::with_settings_of_others;
 use super::parameters::differing;
 use super::passes::{caches, other_masks};
-use super::positions::{in_its_order, with_other_positions};
+use super::positions::{in_its_order, packed, with_other_positions};
 use super::sides::Sides;
 use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
 use foreign::{NameMap, Node};
 use program::{Name, Role, wide};
+
+/// What masks are called in records.
+const MASK: &str = "attn_mask";
 
 /// What is off by so many times its tolerance is so for a reason that records may show.
 const MUCH: f64 = 4.0;
@@ -37,7 +42,7 @@ pub fn checked(
         return Ok(None);
     };
     let own = sides.right.records(&partner.path);
-    let by_itself = || by_itself(sides, [node, partner], &own, found, tolerances);
+    let by_itself = || by_itself(sides, (at, [node, partner]), &own, found, tolerances);
     let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
     let reference = open_place(meant)?;
     let Some(mut settings) = reference.config().cloned() else {
@@ -58,29 +63,37 @@ pub fn checked(
     } else {
         files.pop()
     };
+    let mut kept = None;
+    // What the reference was given of its tokens stands in its own order.
+    let is_of_tokens = |entry: &Entry| {
+        let role = Name::in_files(&entry.name).map(Name::role);
+        role == Some(Role::Setting) && entry.tensor.rank() > 1
+    };
     if let Some(moved) = port.as_ref().and_then(|port| in_its_order(sides, at, &settings, port)) {
         settings = moved;
-        // What the reference was given of its tokens stands in its own order.
-        let is_of_tokens = |entry: &Entry| {
-            let role = Name::in_files(&entry.name).map(Name::role);
-            role == Some(Role::Setting) && entry.tensor.rank() > 1
-        };
         entries.retain(|entry| !is_of_tokens(entry));
+    } else if let Some((moved, rows)) = packed(sides, at, &settings).filter(|_| own.is_empty()) {
+        // Biases of pairs of tokens are not those of packed ones.
+        let is_mask = |entry: &Entry| entry.name == MASK;
+        if entries.iter().all(|entry| is_mask(entry) || !is_of_tokens(entry)) {
+            entries.retain(|entry| !is_of_tokens(entry));
+            (settings, kept) = (moved, Some(rows));
+        }
     }
     // The records of a cache's steps are of some tokens each.
     if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
-        facts.extend(other_parameters(&reference, &port)?);
+        facts.extend(other_parameters(&reference, &port, sides.right.ranks.count)?);
         facts.extend(other_memory(sides, &reference, &port)?);
         let seen = given(&port, |name| [Name::X, Name::Memory].contains(&name))?;
         entries.retain(|own| seen.iter().all(|seen| seen.name != own.name));
         entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
     }
-    for entry in seen_outside(sides, at, &reference)? {
+    for entry in seen_outside(sides, at, &reference, kept.as_deref())? {
         if !entries.iter().any(|own| own.name == entry.name) {
             entries.push(entry);
         }
     }
-    if !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
+    if kept.is_none() && !entries.iter().any(|entry| entry.name == Name::X.as_str()) {
         entries.extend(given(&reference, |name| name == Name::X)?);
     }
     let entries = in_one_type(entries)?;
@@ -92,7 +105,7 @@ pub fn checked(
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
             if found.error > MUCH * found.tolerance {
-                facts.extend(other_masks(&[meant], &own)?);
+                facts.extend(masks(sides, at, &[meant], &own)?);
             }
             Ok(Some((Some(report), facts)))
         }
@@ -101,7 +114,7 @@ pub fn checked(
             let is_explained = other.is_some();
             facts.extend(other);
             if facts.is_empty() && !explains(&report) {
-                facts.extend(shown_by_records(&[meant], &own)?);
+                facts.extend(shown_by_records(sides, at, &[meant], &own)?);
             }
             if facts.is_empty()
                 && !explains(&report)
@@ -127,7 +140,7 @@ pub fn checked(
 /// step of a cache.
 fn by_itself(
     sides: &Sides,
-    [node, partner]: [&Node; 2],
+    (at, [node, partner]): (usize, [&Node; 2]),
     own: &[&PathBuf],
     found: Measure,
     tolerances: &Tolerances,
@@ -144,7 +157,8 @@ fn by_itself(
         }
     }
     let meant = sides.left.parameters(&node.path)?;
-    let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?)?;
+    let ranks = sides.right.ranks.count;
+    let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?, ranks)?;
     // More than rounding makes of equal inputs in f32.
     let is_more = own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
     let agrees = |read: usize| -> Result<bool> {
@@ -167,7 +181,7 @@ fn by_itself(
         }
     }
     if facts.is_empty() && is_open && found.error > MUCH * found.tolerance {
-        facts.extend(shown_by_records(&sides.left.records(&node.path), own)?);
+        facts.extend(shown_by_records(sides, at, &sides.left.records(&node.path), own)?);
     }
     if facts.is_empty()
         && is_wrong
@@ -204,8 +218,27 @@ fn of_heads(left: &Path, right: &Path, tolerance: f64) -> Result<Vec<String>> {
 }
 
 /// What a port's records show by themselves, beside those of the reference.
-fn shown_by_records(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
-    Ok(other_masks(left, right)?.into_iter().chain(caches(left, right)?).collect())
+fn shown_by_records(
+    sides: &Sides,
+    at: usize,
+    left: &[&PathBuf],
+    right: &[&PathBuf],
+) -> Result<Vec<String>> {
+    Ok(masks(sides, at, left, right)?.into_iter().chain(caches(left, right)?).collect())
+}
+
+/// In which cells masks differ, and that the port was called without the one that hides padding.
+fn masks(sides: &Sides, at: usize, left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
+    let rows = sides.rows(at).filter(|_| sides.kept(at).is_some());
+    let Some(told) = other_masks(left, right, rows.as_deref())? else { return Ok(Vec::new()) };
+    let count = sides.alignment.maskless;
+    let missing = (count > 0).then(|| {
+        tr!(
+            "the port was not called with a padding mask in all of its passes, and that of the reference hides {count} tokens",
+            count
+        )
+    });
+    Ok(missing.into_iter().chain([told]).collect())
 }
 
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
@@ -228,8 +261,9 @@ fn that_fits(
 ) -> Option<String> {
     let (flags, map) = (Settings::default(), NameMap::default());
     let is_it = |(other, _): &(Record, String)| {
-        checked_whole(path, other.clone(), &flags, &map, tolerances)
-            .is_ok_and(|checked| checked.report.is_same())
+        fits(other, &flags, tolerances).is_ok_and(|fits| fits)
+            && checked_whole(path, other.clone(), &flags, &map, tolerances)
+                .is_ok_and(|checked| checked.report.is_same())
     };
     others.into_iter().find(is_it).map(|(_, told)| told)
 }
@@ -262,59 +296,6 @@ pub fn outputs(sides: &Sides, at: usize) -> Result<Option<[Tensor; 2]>> {
     Ok(<[Tensor; 2]>::try_from(outputs).ok().filter(is_it))
 }
 
-/// The steps of a record that are given, of those that are asked for.
-fn given(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
-    steps(file, |name| name.is_given() && is_asked(name))
-}
-
-/// Those that are computed.
-fn computed(file: &Bundle) -> Result<Vec<Entry>> {
-    steps(file, |name| !name.is_given())
-}
-
-fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
-    let infos = file.infos().iter().enumerate();
-    let asked = infos.filter(|(_, info)| Name::in_files(&info.name).is_some_and(&is_asked));
-    asked.map(|(at, info)| Ok(info.clone().with(file.tensor_at(at)?))).collect()
-}
-
-/// The steps that a port computed.
-fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
-    let mut entries = computed(port)?;
-    if port.config().is_none() && [Name::Q, Name::K].iter().all(|name| !has(port, *name)) {
-        behind_rotation(&mut entries, reference);
-    }
-    Ok(entries)
-}
-
-/// What the port's attention got and gave, as its modules have it.
-fn seen_outside(sides: &Sides, at: usize, reference: &Bundle) -> Result<Vec<Entry>> {
-    let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
-    let rows: Vec<usize> = (0..node.rows()).collect();
-    let mut entries = Vec::new();
-    let mut places = vec![(Name::X, node.reads.first().copied())];
-    // Where the output projection is a module of its own, attention gives what stands before it.
-    for name in [Name::Output, Name::Concat] {
-        let meant = reference.tensor(name.as_str())?.filter(|own| own.dims() == node.shape);
-        if let (Some(meant), Some([own, _])) = (meant, sides.picked(at, &rows)?) {
-            let meant = wide(&meant)?.reshape(own.dims())?.to_dtype(own.dtype())?;
-            if apart(&meant, &own)? <= tolerance_of(&own)? {
-                places.push((name, Some(at)));
-                break;
-            }
-        }
-    }
-    for (name, place) in places {
-        let Some(place) = place else { continue };
-        if let (Some([_, own]), Some(node)) =
-            (sides.picked(place, &rows)?, sides.nodes().get(place))
-        {
-            entries.push(Entry::of(name.as_str(), own.reshape(node.shape.as_slice())?));
-        }
-    }
-    Ok(entries)
-}
-
 /// That the port attends to something else than the reference does, and what it is.
 fn other_memory(sides: &Sides, reference: &Bundle, port: &Bundle) -> Result<Option<String>> {
     let memory = |file: &Bundle| -> Result<Option<Tensor>> {
@@ -342,28 +323,11 @@ fn other_memory(sides: &Sides, reference: &Bundle, port: &Bundle) -> Result<Opti
 }
 
 /// Which parameters of the port are not the reference's: another one of these, one transposed, or other numbers.
-fn other_parameters(reference: &Bundle, port: &Bundle) -> Result<Vec<String>> {
+fn other_parameters(reference: &Bundle, port: &Bundle, ranks: usize) -> Result<Vec<String>> {
     let is_parameter = |name: Name| name.role() == Role::Parameter;
     let (meant, own) = (given(reference, is_parameter)?, given(port, is_parameter)?);
     let named = |entries: Vec<Entry>| -> Vec<(String, Tensor)> {
         entries.into_iter().map(|entry| (entry.name, entry.tensor)).collect()
     };
-    differing(&named(meant), &named(own))
-}
-
-/// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.
-fn in_one_type(entries: Vec<Entry>) -> Result<Vec<Entry>> {
-    let is_parameter = |entry: &Entry| {
-        Name::in_files(&entry.name).is_some_and(|name| name.role() == Role::Parameter)
-    };
-    let wide_one = |entry: Entry| {
-        let is_narrow = matches!(entry.tensor.dtype(), DType::F16 | DType::BF16);
-        let tensor = if is_parameter(&entry) && is_narrow {
-            entry.tensor.to_dtype(DType::F32)?
-        } else {
-            entry.tensor.clone()
-        };
-        Ok(Entry { tensor, ..entry })
-    };
-    entries.into_iter().map(wide_one).collect()
+    differing(&named(meant), &named(own), ranks)
 }

@@ -210,17 +210,6 @@ impl<'a> Exact<'a> {
         Ok(Some((told, x)))
     }
 
-    /// Rows of a node that rows of another one read: those of positions are there once for all items.
-    fn picked(&self, at: usize, read: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
-        let count = |at: usize| self.sides.nodes().get(at).map_or(1, |node| node.rows().max(1));
-        let (all, own) = (count(at), count(read));
-        if !all.is_multiple_of(own) {
-            return Ok(None);
-        }
-        let rows: Vec<usize> = rows.iter().map(|row| row % own).collect();
-        self.sides.picked(read, &rows)
-    }
-
     /// Rows of the nodes of a layer, and of what was handed to it, before one: of the reference (0), or of the port (1).
     fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
         let before = self.sides.nodes().get(..at).unwrap_or_default();
@@ -228,7 +217,7 @@ impl<'a> Exact<'a> {
         let count = |at: usize| self.sides.nodes().get(at).map_or(0, Node::rows);
         let mut earlier = Vec::new();
         for place in start..at {
-            let own = match self.picked(at, place, rows)? {
+            let own = match self.sides.picked_by(place, at, rows)? {
                 Some([left, right]) => Some(if side == 0 { left } else { right }),
                 None if side == 0 && count(place) == count(at) => {
                     self.sides.picked_left(place, rows)?
@@ -261,7 +250,8 @@ impl<'a> Exact<'a> {
         }
         let rows = self.sides.some_rows(at, found.row, MANY);
         let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
-        let of_port = |read: &usize| Ok(self.picked(at, *read, &rows)?.map(|[_, own]| own));
+        let of_port =
+            |read: &usize| Ok(self.sides.picked_by(*read, at, &rows)?.map(|[_, own]| own));
         let terms: Option<Vec<Tensor>> = reads.iter().map(of_port).collect::<Result<_>>()?;
         let Some(terms) = terms else { return Ok(None) };
         let error = apart(&added_up(terms.into_iter().map(Ok))?, &recorded)?;
@@ -292,7 +282,7 @@ impl<'a> Exact<'a> {
         let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, MANY);
         let (Some([_, x]), Some([_, recorded])) =
-            (self.sides.picked(input, &rows)?, self.sides.picked(at, &rows)?)
+            (self.sides.picked_by(input, at, &rows)?, self.sides.picked(at, &rows)?)
         else {
             return Ok(None);
         };
@@ -390,7 +380,7 @@ impl<'a> Exact<'a> {
             agreement: &beside.agreement,
             noise_counts: self.tolerances.noise_counts,
         };
-        let diagnosis = Some(case.diagnose(&mut steps, PATIENCE)?);
+        let diagnosis = Some(case.diagnose(&mut steps, Some(PATIENCE))?);
         Ok(Some(Report { diagnosis, ..Report::of(path, steps, &Tolerances::default())? }))
     }
 }

@@ -6,6 +6,7 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::attention::{checked, outputs};
 use super::clues::{clue, same_as};
+use super::embeddings::{not_zeroed, other_rows};
 use super::exact::Exact;
 use super::found::{Line, Named};
 use super::measure::{Measure, tolerance_of};
@@ -23,15 +24,20 @@ const ROWS: usize = 32;
 /// So many are looked at for what one rule gives.
 const MANY: usize = 256;
 
-/// What can be said of a wrong part: `check`'s verdict on attention, or that on a plain part as a program.
+/// What can be said of a wrong part: `check`'s verdict on attention, where that is `known` the same, or that on a plain part as
+/// a program.
 pub fn named(
     sides: &Sides,
     exact: &mut Exact,
-    (at, line): (usize, &Line),
+    (at, line, known): (usize, &Line, Option<Named>),
     found: Option<Measure>,
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
-    let told = explained(sides, exact, at, found, tolerances)?;
+    let mut told = explained(sides, exact, (at, known), found, tolerances)?;
+    // Beside what is wrong a verdict that all is the same says nothing, or that of one step of several.
+    if let Some(told) = told.as_mut().filter(|told| !told.facts.is_empty()) {
+        told.report.take_if(|report| report.is_same());
+    }
     let is_named =
         told.as_ref().is_some_and(|told| told.names_a_mistake() || told.report.is_none());
     let are_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
@@ -51,7 +57,7 @@ pub fn named(
 fn explained(
     sides: &Sides,
     exact: &mut Exact,
-    at: usize,
+    (at, known): (usize, Option<Named>),
     found: Option<Measure>,
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
@@ -78,15 +84,29 @@ fn explained(
         return Ok(told.transpose()?.flatten().filter(|told| !is_right(told)));
     }
     if node.part == ModelPart::Attention {
+        if known.is_some() {
+            return Ok(known);
+        }
         return of_attention(sides, exact, (at, found), tolerances);
     }
     let partner = sides.partner(at).map(|(_, node)| node.path.clone()).unwrap_or_default();
     let own = sides.right.parameters(&partner)?;
-    let mut facts = differing(&sides.left.parameters(&node.path)?, &own)?;
+    let ranks = sides.right.ranks.count;
+    let mut facts = differing(&sides.left.parameters(&node.path)?, &own, ranks)?;
     if !facts.is_empty()
         && let Some(other) = of_another(sides, &node.path, &own)?
     {
         facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
+    }
+    if facts.is_empty() && node.part == ModelPart::Embedding {
+        facts.extend(other_rows(sides, at, found.tolerance)?);
+        if facts.is_empty() && sides.right.ranks.count > 1 {
+            facts.extend(not_zeroed(sides, at, found.tolerance)?);
+        }
+        if !facts.is_empty() {
+            let what = tr!("beside what the reference gives for the same inputs").to_owned();
+            return Ok(Some(Named { what, facts, report: None }));
+        }
     }
     let beside = exact.beside(at, found)?;
     let mut report = match &beside {
@@ -107,7 +127,8 @@ fn explained(
         report = None;
     }
     if facts.is_empty() && report.is_none() {
-        facts = differing(&sides.left.mixture(&node.path)?, &sides.right.mixture(&partner)?)?;
+        let (meant, own) = (sides.left.mixture(&node.path)?, sides.right.mixture(&partner)?);
+        facts = differing(&meant, &own, ranks)?;
         if facts.is_empty() {
             facts = differences(sides, at, found)?;
         }

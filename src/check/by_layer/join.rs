@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
+use super::other_layers::BEHIND;
 use base::error::Result;
 use file::{Bundle, Info, Join, Piece};
 use program::wide;
@@ -48,7 +49,7 @@ impl Joined {
             for ((info, own), place) in
                 all.iter().zip(&mut joins).filter(|(_, place)| place.is_none())
             {
-                let meant = whole.infos().iter().position(|known| known.name == info.name);
+                let meant = beside(whole, &info.name);
                 let Some((join, shape)) = self.of((whole, meant), &ranks, own, (info, is_last))?
                 else {
                     continue;
@@ -181,6 +182,15 @@ impl Joined {
         placed.dedup_by_key(|(slot, _)| *slot);
         Ok(placed.into_iter().map(|(_, piece)| piece).collect())
     }
+}
+
+/// Where the tensor stands that one of a name is beside: one of its name, or of what heads become, as a function of attention
+/// gets them.
+fn beside(whole: &Bundle, name: &str) -> Option<usize> {
+    let place = |name: &str| whole.infos().iter().position(|known| known.name == name);
+    let behind = BEHIND.iter().find(|(heads, _)| heads.as_str() == name);
+    let behind = behind.into_iter().flat_map(|(_, behind)| behind);
+    place(name).or_else(|| behind.map(|name| name.as_str()).find_map(place))
 }
 
 /// A piece that is so near to its place in the reference is the one that belongs there.

@@ -13,8 +13,11 @@ impl ByLayer {
     pub fn json(&self) -> Value {
         let first = self.first.and_then(|at| self.lines.get(at));
         let named = self.named.as_ref().map(|named| {
+            // Where there is nothing else, it says all.
+            let is_all = named.facts.is_empty() && named.report.is_none();
+            let facts = if is_all { std::slice::from_ref(&named.what) } else { &named.facts };
             json!({
-                "facts": named.facts,
+                "facts": facts,
                 "report": named.report.as_ref().map(|report| reports_json(std::slice::from_ref(report))),
             })
         });

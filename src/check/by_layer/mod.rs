@@ -3,6 +3,8 @@
 mod align;
 mod attention;
 mod clues;
+mod embeddings;
+mod entries;
 mod exact;
 mod experts;
 mod first;
@@ -18,6 +20,7 @@ mod part;
 mod passes;
 mod positions;
 mod ranks;
+mod rows;
 mod sides;
 mod slips;
 mod sums;
@@ -69,9 +72,9 @@ pub fn by_layer(
     let growth = judge.growth()?;
     let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
     for at in 0..sides.nodes().len() {
-        let mut line = judge.line(at, &growth)?;
+        let (mut line, mut told) = (judge.line(at, &growth)?, None);
         if judge.may_be_checked(at, &line) {
-            line = judge.checked(at, line, tolerances)?;
+            (line, told) = judge.checked(at, line, tolerances)?;
         }
         if line.is_wrong && judge.is_undone(at) {
             undone.get_or_insert_with(|| line.name.clone());
@@ -79,7 +82,8 @@ pub fn by_layer(
         }
         if line.is_wrong && first.is_none() {
             let found = judge.measured[at];
-            named = first::named(&sides, &mut judge.exact, (at, &line), found, tolerances)?;
+            let place = (at, &line, told);
+            named = first::named(&sides, &mut judge.exact, place, found, tolerances)?;
             first = Some(at);
         }
         lines.push(line);
@@ -303,13 +307,20 @@ impl Judge<'_> {
     }
 
     /// The line of an attention as a check of the port's record of it has it, with the port's own inputs: wrong where that
-    /// names a mistake, and right where it finds all the same. Rounding of a sharp softmax may be larger than its type's.
-    fn checked(&mut self, at: usize, line: Line, tolerances: &Tolerances) -> Result<Line> {
-        let Some(found) = self.measured[at] else { return Ok(line) };
+    /// names a mistake, and right where it finds all the same. Rounding of a sharp softmax may be larger than its type's. With
+    /// what that check says.
+    fn checked(
+        &mut self,
+        at: usize,
+        line: Line,
+        tolerances: &Tolerances,
+    ) -> Result<(Line, Option<Named>)> {
+        let Some(found) = self.measured[at] else { return Ok((line, None)) };
         let told = first::of_attention(self.sides, &self.exact, (at, found), tolerances)?;
-        let Some(told) = told else { return Ok(line) };
+        let Some(told) = told else { return Ok((line, None)) };
         if told.names_a_mistake() {
-            return Ok(Line { how: How::Recomputed, is_wrong: true, open: None, ..line });
+            let line = Line { how: How::Recomputed, is_wrong: true, open: None, ..line };
+            return Ok((line, Some(told)));
         }
         // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row: a single
         // step in few bits may still do so much.
@@ -318,7 +329,8 @@ impl Judge<'_> {
             is_much && told.report.as_ref().is_some_and(|own| differs(own) || has_lossy_step(own));
         let is_right = told.report.as_ref().is_some_and(covers) && !is_other;
         let how = if is_other { How::Recomputed } else { line.how };
-        Ok(Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line })
+        let line = Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line };
+        Ok((line, Some(told)))
     }
 
     /// That the two recordings begin with other numbers: what went into the first part is off by more than rounding adds up

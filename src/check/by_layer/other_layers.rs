@@ -64,13 +64,16 @@ pub fn has(file: &Bundle, name: Name) -> bool {
     file.infos().iter().any(|info| info.name == name.as_str())
 }
 
+/// Heads, and what they become before scores, the last of it first.
+pub const BEHIND: [(Name, [Name; 3]); 2] = [
+    (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
+    (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
+];
+
 /// Queries and keys that a function of attention got are those behind all that the reference does to them: its norms and
 /// rotations.
 pub fn behind_rotation(entries: &mut [Entry], reference: &Bundle) {
-    for (heads, behind) in [
-        (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
-        (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
-    ] {
+    for (heads, behind) in BEHIND {
         let is_behind = |entry: &Entry| behind.iter().any(|name| entry.name == name.as_str());
         let is_rotated = reference.config().is_some_and(|config| config.rope.is_some());
         let recorded = behind.into_iter().find(|name| has(reference, *name));

@@ -3,13 +3,18 @@
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
+use super::rows::Rows;
 use crate::cells::cells;
 use base::error::{Result, shown};
 use program::wide;
 
 /// The facts on parameters of the port that are not those of the reference.
-pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result<Vec<String>> {
-    let mut facts = Vec::new();
+pub fn differing(
+    meant: &[(String, Tensor)],
+    own: &[(String, Tensor)],
+    ranks: usize,
+) -> Result<Vec<String>> {
+    let (mut facts, mut rows) = (Vec::new(), Rows::new(meant));
     for (name, other) in own {
         let Some((_, right)) = meant.iter().find(|(known, _)| known == name) else { continue };
         let is = |right: &Tensor| -> Result<bool> {
@@ -32,6 +37,7 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
                 break;
             }
         }
+        let of_rows = if another.is_some() { None } else { rows.told(name, other)? };
         facts.push(match another {
             Some(known) => tr!(
                 "its parameter {name} holds the numbers of the reference's {known}",
@@ -41,10 +47,7 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
             None if right.rank() == 2 && is(&right.t()?.contiguous()?)? => {
                 tr!("its parameter {name} is the reference's, transposed", name = shown(name))
             }
-            None if has_same_rows(right, other)? => tr!(
-                "its parameter {name} has the reference's rows in another order",
-                name = shown(name)
-            ),
+            None if of_rows.is_some() => of_rows.unwrap_or_default(),
             None if right.dims() != other.dims() => tr!(
                 "its parameter {name} has the shape {own}, and the reference's {meant}",
                 name = shown(name),
@@ -57,6 +60,7 @@ pub fn differing(meant: &[(String, Tensor)], own: &[(String, Tensor)]) -> Result
             ),
         });
     }
+    facts.extend(rows.of_ranks(ranks));
     Ok(facts)
 }
 
@@ -66,20 +70,4 @@ fn throughout(tensor: &Tensor) -> Result<Option<f64>> {
     let first = cells.first().copied().filter(|_| cells.len() > 1);
     #[allow(clippy::float_cmp, reason = "the same bits")]
     Ok(first.filter(|first| cells.iter().all(|cell| cell == first)))
-}
-
-/// Whether a tensor has the rows of another one, in another order: those of its first axis.
-fn has_same_rows(right: &Tensor, other: &Tensor) -> Result<bool> {
-    let rows = |own: &Tensor| -> Result<Vec<Vec<u32>>> {
-        let own = wide(own)?;
-        let rows = if own.rank() > 1 { own.flatten_from(1)? } else { own.unsqueeze(1)? };
-        let mut rows: Vec<Vec<u32>> = rows
-            .to_vec2::<f32>()?
-            .into_iter()
-            .map(|row| row.into_iter().map(f32::to_bits).collect())
-            .collect();
-        rows.sort_unstable();
-        Ok(rows)
-    };
-    Ok(right.rank() > 0 && right.dims() == other.dims() && rows(right)? == rows(other)?)
 }

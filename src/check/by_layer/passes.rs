@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use candle_core::{D, DType, Device, Tensor};
 
 use super::super::cells::{cells, cells_at, multiple};
-use super::measure::apart;
+use super::measure::{Beside, apart};
 use base::error::Result;
 use file::{Bundle, open_place};
 use program::{Name, unravel};
@@ -20,19 +20,71 @@ const ROUNDED: f64 = 0.05;
 /// So many times as much as the reference's cache is off by is no rounding.
 const MUCH: f64 = 4.0;
 
-/// In which cells the masks of a port's records differ from those of the reference's, of which there are as many.
-pub fn other_masks(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Option<String>> {
+/// In which cells the masks of a port's records differ from those of the reference's, of which there are as many; those of one
+/// call each, of which some `rows` of tokens stand beside each other, in these alone.
+pub fn other_masks(
+    left: &[&PathBuf],
+    right: &[&PathBuf],
+    rows: Option<&[Beside]>,
+) -> Result<Option<String>> {
     if left.len() != right.len() {
         return Ok(None);
     }
+    let right_count = right.len();
     for (step, (left, right)) in left.iter().zip(right).enumerate() {
         let (meant, own) = (open_place(left)?, open_place(right)?);
-        let (Some(meant), Some(own)) = (seen(&meant)?, seen(&own)?) else { continue };
+        let (Some(mut meant), Some(own)) = (seen(&meant)?, seen(&own)?) else { continue };
+        if let Some(rows) = rows.filter(|_| right_count == 1) {
+            let Some(moved) = in_places(&meant, &own, rows)? else { continue };
+            meant = moved;
+        }
         if let Some(told) = apart_in_cells(&meant, &own)? {
             return Ok(Some(if step == 0 { told } else { at_step(step, &told) }));
         }
     }
     Ok(None)
+}
+
+/// Which keys the port's queries are to see, in its places: those of tokens that the reference has beside them, and no padding.
+/// Queries that stand beside none see what they see. Nothing where queries and keys are not the same tokens.
+fn in_places(meant: &Tensor, own: &Tensor, rows: &[Beside]) -> Result<Option<Tensor>> {
+    let ((batch, heads, tokens, keys), (own_batch, own_heads, own_tokens, own_keys)) =
+        (meant.dims4()?, own.dims4()?);
+    if tokens != keys || own_tokens != own_keys || tokens == 0 || own_tokens == 0 {
+        return Ok(None);
+    }
+    let pairs =
+        rows.iter().flat_map(|own| (0..own.count).map(|at| (own.left + at, own.right + at)));
+    let pairs: Vec<(usize, usize)> = pairs.collect();
+    let beside: HashMap<usize, usize> = pairs.iter().map(|(left, right)| (*right, *left)).collect();
+    let items = pairs.iter().map(|(_, right)| right / own_tokens + 1).max().unwrap_or(0);
+    let (items, all_heads) = (items.max(own_batch), heads.max(own_heads));
+    let shape = (items, all_heads, own_tokens, own_keys);
+    let Ok(own) = own.broadcast_as(shape) else { return Ok(None) };
+    let (meant, mut all) = (cells(meant)?, cells(&own)?);
+    let at = |item: usize, head: usize, query: usize, key: usize| {
+        let (item, head) = (item.min(batch - 1), head.min(heads - 1));
+        meant
+            .get(((item * heads + head) * tokens + query) * keys + key)
+            .is_some_and(|own| *own > 0.0)
+    };
+    let in_same_places = tokens == own_tokens && pairs.iter().all(|(left, right)| left == right);
+    for (left, right) in &pairs {
+        let (item, own_item) = (left / tokens, right / own_tokens);
+        for (head, key) in (0..all_heads).flat_map(|head| (0..own_keys).map(move |key| (head, key)))
+        {
+            let known =
+                beside.get(&(own_item * own_tokens + key)).filter(|row| *row / tokens == item);
+            let known = known.map(|row| row % tokens).or(in_same_places.then_some(key));
+            let is_seen = known.is_some_and(|known| at(item, head, left % tokens, known));
+            let place = (own_item * all_heads + head) * own_tokens + right % own_tokens;
+            if let Some(cell) = all.get_mut(place * own_keys + key) {
+                *cell = f64::from(u8::from(is_seen));
+            }
+        }
+    }
+    let all: Vec<u8> = all.into_iter().map(|own| u8::from(own > 0.0)).collect();
+    Ok(Some(Tensor::from_vec(all, shape, &Device::Cpu)?))
 }
 
 fn at_step(step: usize, told: &str) -> String {
@@ -116,8 +168,8 @@ struct Cached {
     past: Name,
     /// What a step has written, as it stands in the cache.
     written: [Name; 3],
-    /// The same before a rotation, if there may be one.
-    unturned: Option<Name>,
+    /// The same before a rotation, if there may be one: what comes last before it.
+    unturned: &'static [Name],
 }
 
 fn cached() -> [Cached; 2] {
@@ -126,13 +178,13 @@ fn cached() -> [Cached; 2] {
             told: tr!("keys"),
             past: Name::KPast,
             written: [Name::KCached, Name::KRot, Name::KHeads],
-            unturned: Some(Name::K),
+            unturned: &[Name::KClipped, Name::KNorm, Name::K],
         },
         Cached {
             told: tr!("values"),
             past: Name::VPast,
             written: [Name::VCached, Name::VRot, Name::VHeads],
-            unturned: None,
+            unturned: &[],
         },
     ]
 }
@@ -164,7 +216,7 @@ fn of_slots<T>(
             let Some(new) = new else { return Ok(None) };
             let taken = if new.dim(2)? > count { count } else { 0 };
             let new = new.narrow(2, taken, new.dim(2)? - taken)?.contiguous()?;
-            let flat = of.unturned.map(|flat| file.tensor(flat.as_str())).transpose()?.flatten();
+            let flat = first_of(&file, of.unturned)?;
             let flat = flat.map(|flat| by_head(&flat, &new)).transpose()?.flatten();
             *unturned = joined(unturned.take(), flat)?;
             *written = joined(written.take(), Some(new))?;
@@ -178,8 +230,11 @@ fn of_slots<T>(
     Ok(None)
 }
 
-/// (batch, token, features) by heads, as others stand.
+/// (batch, token, features) by heads, as others stand; heads as they are.
 fn by_head(flat: &Tensor, like: &Tensor) -> Result<Option<Tensor>> {
+    if flat.dims() == like.dims() {
+        return Ok(Some(flat.clone()));
+    }
     let (batch, heads, tokens, features) = like.dims4()?;
     if flat.dims() != [batch, tokens, heads * features] {
         return Ok(None);

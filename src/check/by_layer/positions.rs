@@ -2,7 +2,7 @@
 
 use super::measure::Beside;
 use super::sides::Sides;
-use config::{Positions, Settings};
+use config::{Positions, Segments, Settings};
 use file::{Bundle, Record};
 use program::{Name, spans};
 
@@ -38,6 +38,41 @@ pub fn in_its_order(
         all.into_iter().map(String::from_iter).collect()
     });
     Some(Settings { positions, key_mask, ..settings.clone() })
+}
+
+/// The reference's settings for the tokens that both sides have, item behind item as packed documents, and the rows of these:
+/// of a port whose padding stands elsewhere, or that has none. Nothing where all rows stand beside each other.
+pub fn packed(sides: &Sides, at: usize, settings: &Settings) -> Option<(Settings, Vec<usize>)> {
+    let rows = sides.kept(at)?;
+    let (items, length) = (settings.batch?, settings.seq_len.filter(|length| *length > 0)?);
+    if sides.nodes().get(at)?.rows() != items * length {
+        return None;
+    }
+    let count = |item: usize| rows.iter().filter(|row| **row / length == item).count();
+    let lengths = (0..items).map(count).filter(|count| *count > 0).collect();
+    let stated = settings.positions.as_ref();
+    let of_rows = |plane: Option<&Vec<Vec<usize>>>| {
+        let position = |row: &usize| match plane {
+            Some(plane) => plane.get(row / length)?.get(row % length).copied(),
+            None => Some(row % length),
+        };
+        rows.iter().map(position).collect::<Option<Vec<usize>>>().map(|all| vec![all])
+    };
+    let planes: Option<Vec<_>> = match stated {
+        Some(stated) => stated.0.iter().map(|plane| of_rows(Some(plane))).collect(),
+        None => Some(vec![of_rows(None)?]),
+    };
+    let has_positions = stated.is_some() || settings.rope.is_some();
+    let positions = if has_positions { Some(Positions::new(planes?)) } else { None };
+    let packed = Settings {
+        batch: Some(1),
+        seq_len: Some(rows.len()),
+        segments: Some(Segments(vec![lengths])),
+        positions,
+        key_mask: None,
+        ..settings.clone()
+    };
+    Some((packed, rows))
 }
 
 /// Puts what the reference has of its tokens where the port has these: items of so many tokens.

@@ -19,6 +19,14 @@ pub struct Side {
     pub nodes: Vec<Vec<Node>>,
 }
 
+/// A row of a node of the reference, and one of a pass of the port.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    pub left: usize,
+    pub pass: usize,
+    pub right: usize,
+}
+
 /// Both sides.
 pub struct Sides {
     pub left: Side,
@@ -299,7 +307,7 @@ impl Sides {
     }
 
     /// Which rows of a node stand beside which of the port.
-    fn rows(&self, at: usize) -> Option<Vec<Beside>> {
+    pub fn rows(&self, at: usize) -> Option<Vec<Beside>> {
         let node = self.nodes().get(at)?;
         let places = self.beside.get(at)?;
         let counts: Vec<Option<usize>> = places
@@ -330,30 +338,77 @@ impl Sides {
         rows.iter().any(|own| own.left != own.right).then_some(rows)
     }
 
+    /// The rows of a node that the port's one pass has, too, where these are not all, or stand in other places.
+    pub fn kept(&self, at: usize) -> Option<Vec<usize>> {
+        let beside = self.rows(at).filter(|_| self.right.nodes.len() == 1)?;
+        let rows: Vec<usize> =
+            beside.iter().flat_map(|own| own.left..own.left + own.count).collect();
+        let are_all = Some(rows.len()) == self.nodes().get(at).map(Node::rows);
+        let stand_elsewhere = beside.iter().any(|own| own.left != own.right);
+        (!rows.is_empty() && (!are_all || stand_elsewhere)).then_some(rows)
+    }
+
     /// Rows of a node of the reference, in f32, as (1, rows, width).
     pub fn picked_left(&self, at: usize, rows: &[usize]) -> Result<Option<Tensor>> {
         let source = self.nodes().get(at).and_then(|node| self.left.source(0, node));
+        let source = source.filter(|_| !rows.is_empty());
         source.map(|source| source.picked(rows)).transpose()
     }
 
     /// Rows of a node on both sides, in f32, as (1, rows, width): of the reference, and of the port.
     pub fn picked(&self, at: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
-        let (Some(node), Some(beside)) = (self.nodes().get(at), self.rows(at)) else {
-            return Ok(None);
+        self.picked_by(at, at, rows)
+    }
+
+    /// The same of what rows of another node read: a side may have what is one for all items, as positions are, once.
+    pub fn picked_by(&self, at: usize, by: usize, rows: &[usize]) -> Result<Option<[Tensor; 2]>> {
+        match self.places(at, by, rows) {
+            Some(places) => self.of_pairs(at, &places),
+            None => Ok(None),
+        }
+    }
+
+    /// Where the rows of a node stand that rows of another one read.
+    fn places(&self, at: usize, by: usize, rows: &[usize]) -> Option<Vec<Row>> {
+        let beside = self.rows(by)?;
+        let left = |at: usize| self.nodes().get(at).map(Node::rows);
+        let of = |row: usize, all: usize, fewer: usize| {
+            (fewer > 0 && all.is_multiple_of(fewer)).then(|| row % fewer)
         };
-        let Some(left) = self.left.source(0, node) else { return Ok(None) };
+        let place = |row: &usize| {
+            let own = beside.iter().find(|own| (own.left..own.left + own.count).contains(row))?;
+            let port = |at: usize| {
+                let place = self.beside.get(at)?.get(own.pass)?;
+                Some(self.right.nodes.get(own.pass)?.get((*place)?)?.rows())
+            };
+            let right = of(own.right + row - own.left, port(by)?, port(at)?)?;
+            Some(Row { left: of(*row, left(by)?, left(at)?)?, pass: own.pass, right })
+        };
+        rows.iter().map(place).collect()
+    }
+
+    /// Rows of a node beside those of the port, at most so many: one of the reference may stand beside several.
+    pub fn pairs(&self, at: usize, most: usize) -> Option<Vec<Row>> {
+        let row = |own: Beside, at: usize| Row {
+            left: own.left + at,
+            pass: own.pass,
+            right: own.right + at,
+        };
+        let beside = self.rows(at)?.into_iter();
+        Some(beside.flat_map(|own| (0..own.count).map(move |at| row(own, at))).take(most).collect())
+    }
+
+    /// The numbers of pairs, in f32, as (1, rows, width).
+    pub fn of_pairs(&self, at: usize, rows: &[Row]) -> Result<Option<[Tensor; 2]>> {
         let sources = self.sources(at);
         let mut other = Vec::with_capacity(rows.len());
         for row in rows {
-            let place = beside.iter().find(|own| (own.left..own.left + own.count).contains(row));
-            let Some(place) = place else { return Ok(None) };
-            let Some(source) = sources.get(place.pass).copied().flatten() else { return Ok(None) };
-            other.push(source.picked(&[place.right + row - place.left])?);
+            let Some(source) = sources.get(row.pass).copied().flatten() else { return Ok(None) };
+            other.push(source.picked(&[row.right])?);
         }
-        if other.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some([left.picked(rows)?, Tensor::cat(&other, 1)?]))
+        let left: Vec<usize> = rows.iter().map(|row| row.left).collect();
+        let Some(left) = self.picked_left(at, &left)? else { return Ok(None) };
+        Ok(Some([left, Tensor::cat(&other, 1)?]))
     }
 
     /// The rows of a node that both sides have, at most so many, `worst` among them.

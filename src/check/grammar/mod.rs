@@ -95,6 +95,7 @@ impl Grammar<'_> {
         self.moved(step);
         self.turned_whole(step);
         self.in_other_pairs(step);
+        self.permuted_for_others(step);
         self.normed_by_head(step);
         self.siblings(step);
         self.numbers(step);

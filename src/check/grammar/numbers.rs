@@ -2,7 +2,7 @@
 
 use super::Grammar;
 use crate::candidate::{Candidate, cost};
-use crate::mistakes::{Knob, ROPE_BASE, Range, knobs};
+use crate::mistakes::{Knob, ROPE_BASE, Range, knobs, rotation_factor};
 use config::Sizes;
 use program::{Change, Kind, Name, Op, Scaling, Slip, Step};
 
@@ -33,11 +33,14 @@ pub fn with_number(at: Name, knob: &Knob, found: f64, sizes: &Sizes) -> Option<C
     let op = (knob.with)(found).filter(|_| !has_none || !at.is_gradient())?;
     // Places and caps are no roots of sizes.
     let reading = match knob.range {
-        Range::Factor => told(found, knob.value, sizes),
+        Range::Factor if is_of_sizes(knob) => told(found, knob.value, sizes),
         Range::Positive if knob.name == ROPE_BASE => as_exponents(found, knob.value),
-        Range::Positive | Range::Cell | Range::Score | Range::Stated | Range::Whole(..) => {
-            String::new()
-        }
+        Range::Factor
+        | Range::Positive
+        | Range::Cell
+        | Range::Score
+        | Range::Stated
+        | Range::Whole(..) => String::new(),
     };
     let name = knob.name;
     let told = tr!(
@@ -98,7 +101,8 @@ pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
     let mut all = knob.common.clone();
     match knob.range {
         Range::Factor => {
-            all.extend(of_sizes(sizes).into_iter().map(|(value, _)| value));
+            let roots = of_sizes(sizes).into_iter().filter(|_| is_of_sizes(knob));
+            all.extend(roots.map(|(value, _)| value));
             let own = knob.value;
             all.extend([own * own, own.recip(), own.sqrt(), 2.0 * own, own / 2.0, -own]);
         }
@@ -123,8 +127,17 @@ pub fn usual(knob: &Knob, sizes: &Sizes) -> Vec<f64> {
     distinct
 }
 
+/// Whether people take a size of the run, or a root of one, for that number.
+fn is_of_sizes(knob: &Knob) -> bool {
+    knob.name != rotation_factor()
+}
+
 /// Roots and powers of a run's sizes, and their names.
 pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
+    // What a head would be wide were the model split among the heads, where it is another.
+    let of_model = sizes.d_model as f64 / sizes.heads as f64;
+    let is_other = (of_model - sizes.head_dim as f64).abs() > f64::EPSILON;
+    let of_model = is_other.then_some(("(d_model/heads)", of_model));
     let named = [
         ("d_k", sizes.head_dim as f64),
         ("d_model", sizes.d_model as f64),
@@ -137,7 +150,7 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
         ("(batch·T)", (sizes.batch * sizes.seq_len) as f64),
     ];
     let mut all = Vec::new();
-    for (name, size) in named {
+    for (name, size) in named.into_iter().chain(of_model) {
         all.push((size.sqrt().recip(), format!("1/√{name}")));
         all.push((size.recip(), format!("1/{name}")));
         all.push((size.sqrt(), format!("√{name}")));

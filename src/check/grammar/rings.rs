@@ -72,6 +72,29 @@ impl Grammar<'_> {
                 add(of(&|b, q, k| own.at(b, q, k) || is_lost(q, k)), told.as_str());
             }
         }
+        let is_even = |ranks: &usize| queries == keys && keys.is_multiple_of(2 * ranks);
+        for ranks in CHUNKS.into_iter().filter(is_even).filter(|_| keys <= MOST_KEYS) {
+            let size = keys / (2 * ranks);
+            let of_rank =
+                |chunk: usize, rank: usize| chunk == rank || chunk == 2 * ranks - 1 - rank;
+            for (rank, lost) in
+                (0..ranks).flat_map(|rank| (0..2 * ranks).map(move |lost| (rank, lost)))
+            {
+                let is_lost = |q: usize, k: usize| of_rank(q / size, rank) && k / size == lost;
+                let is_seen = |(q, k): (usize, usize)| is_lost(q, k) && !own.at(0, q, k);
+                let mut cells = (0..queries).flat_map(|q| (0..keys).map(move |k| (q, k)));
+                if of_rank(lost, rank) || !cells.any(is_seen) {
+                    continue;
+                }
+                let told = tr!(
+                    "of {ranks} ranks with two chunks of tokens each, in zigzag order, rank {rank} never sees the keys of chunk {lost}",
+                    ranks,
+                    rank,
+                    lost
+                );
+                add(of(&|b, q, k| own.at(b, q, k) || is_lost(q, k)), told.as_str());
+            }
+        }
         if let Some((_, Some(window))) = self.causal() {
             let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
             add(
@@ -84,6 +107,9 @@ impl Grammar<'_> {
         all
     }
 }
+
+/// Each chunk of keys that may be lost has a mask of its own: of more keys than this they take too long.
+const MOST_KEYS: usize = 512;
 
 /// Over so many ranks tokens are often split.
 const CHUNKS: [usize; 3] = [2, 3, 4];

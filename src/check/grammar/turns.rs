@@ -90,6 +90,48 @@ impl Grammar<'_> {
         }
     }
 
+    /// The rows of a projection that are put in the order of neighbouring pairs, for a rotation of such, with the number of
+    /// the other heads: of queries for the keys, or of key heads for the queries.
+    pub(super) fn permuted_for_others(&mut self, step: &Step) {
+        let (flat, own, others, whose) = match step.name {
+            Name::QRot => (Name::Q, self.sizes.heads, self.sizes.kv_heads, tr!("key heads")),
+            Name::KRot => (Name::K, self.sizes.kv_heads, self.sizes.heads, tr!("query heads")),
+            _ => return,
+        };
+        let is_half =
+            matches!(&step.op, Op::Rotary(Rotary::Rotate(own)) if own.pairing == Pairing::Half);
+        let is_normed =
+            [Name::QNorm, Name::KNorm].iter().any(|name| self.right.step(*name).is_some());
+        let Some(projected) = self.right.step(flat).filter(|_| is_half && !is_normed) else {
+            return;
+        };
+        let (axis, width) =
+            (projected.axes.rank().saturating_sub(1), projected.axes.last_size() as usize);
+        // Half of a head, for so many heads.
+        let half = |heads: usize| {
+            (heads > 0 && width.is_multiple_of(2 * heads)).then(|| width / heads / 2)
+        };
+        let (Some(meant), Some(half)) = (half(own), half(others).filter(|_| own != others)) else {
+            return;
+        };
+        // Row `at` of the reference's order stands behind the wrong permutation in the right one's place, which holds that row.
+        let from = |at: usize| {
+            let (head, within) = (at / (2 * meant), at % (2 * meant));
+            let place = head * 2 * meant + within % meant * 2 + within / meant;
+            let (head, within) = (place / (2 * half), place % (2 * half));
+            head * 2 * half + within % 2 * half + within / 2
+        };
+        let take = Slip::Along(axis, Along::Take((0..width).map(from).collect()));
+        let told = tr!(
+            "its projection is put in the order of neighbouring pairs with the number of {whose} ({others}), not with that of its own heads ({own})",
+            whose,
+            others,
+            own
+        );
+        let edits = vec![Edit::new(flat, after(take, &[]))];
+        self.add_all(Kind::Axes, cost::COMMON, edits, step.name, told);
+    }
+
     /// A norm of the heads side by side that runs over each of them.
     pub(super) fn normed_by_head(&mut self, step: &Step) {
         let Op::Scaling(Scaling::Norm(norm)) = &step.op else { return };

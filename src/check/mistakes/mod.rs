@@ -12,7 +12,7 @@ mod selected;
 mod trees;
 mod weights;
 
-pub use rotary::ROPE_BASE;
+pub use rotary::{ROPE_BASE, rotation_factor};
 
 use base::lang;
 use program::{Axes, Change, Kind, Linear, Map, Op, Parted, Slip};

@@ -94,6 +94,9 @@ fn by_deviation(own: &Norm) -> Vec<Sibling> {
     all
 }
 
+/// Over so many ranks heads are usually split.
+const RANKS: [usize; 4] = [2, 4, 8, 16];
+
 /// The norm over other axes.
 fn over_others(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
     let over = |over: Vec<usize>, told: String| {
@@ -101,7 +104,17 @@ fn over_others(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
     };
     if own.is_over_heads() {
         let told = tr!("the norm runs over the features of a head, not over those of all heads");
-        return vec![over(vec![1], told.to_owned())];
+        let heads = inputs.first().and_then(|axes| axes.iter().nth(1)).map_or(0, |(_, size)| size);
+        let of_ranks =
+            RANKS.into_iter().filter(|ranks| *ranks < heads && heads.is_multiple_of(*ranks));
+        let of_ranks = of_ranks.map(|ranks| {
+            let told = tr!(
+                "the norm runs over the heads of each of {ranks} ranks, not over all heads: the sum of squares is not added up over ranks",
+                ranks
+            );
+            Sibling::new(Norm { groups: ranks, ..own.clone() }, Kind::Axes, told)
+        });
+        return std::iter::once(over(vec![1], told.to_owned())).chain(of_ranks).collect();
     }
     let rank = inputs.first().map_or(0, |axes| axes.rank());
     let (axes, whose): (&[(usize, &str)], _) = match rank {

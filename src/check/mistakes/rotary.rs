@@ -30,6 +30,11 @@ pub fn siblings(own: &Rotary, inputs: &[&Axes]) -> Vec<Sibling> {
 /// The knob of the frequencies' base.
 pub const ROPE_BASE: &str = "rope_base";
 
+/// The knob of what a rotation multiplies by: a number of its own, which follows from no size of the run.
+pub fn rotation_factor() -> &'static str {
+    tr!("attention factor")
+}
+
 /// The numbers of scalings that code can have wrong.
 const SCALING: [&str; 7] = [
     "partial_rotary_factor",
@@ -95,11 +100,11 @@ fn with_key<T: Serialize + DeserializeOwned>(own: &T, name: &str, value: f64) ->
 }
 
 fn of_rotation(own: &Rotate) -> Vec<Knob> {
-    let factor = (tr!("attention factor"), own.factor);
-    let factor = Knob::new(own, factor, Range::Factor, &[1.0], |own, factor| {
-        own.factor = factor;
-        true
-    });
+    let factor =
+        Knob::new(own, (rotation_factor(), own.factor), Range::Factor, &[1.0], |own, factor| {
+            own.factor = factor;
+            true
+        });
     let first = signed(own.first);
     let bounds = (own.first, -first.min(64) - 8, first.saturating_add(32));
     let turn = Turn::of(own.clone());

@@ -24,6 +24,8 @@ pub struct Norm {
     pub offset: f64,
     /// The axes that one norm runs over, counted from the last: the features, or as in `OLMo` 2 those of all heads.
     pub over: Vec<usize>,
+    /// Into how many groups the heads that it runs over are split, each with a mean of its own; 1, as it should be.
+    pub groups: usize,
     /// Whether squares are averaged; else they are added up, as the L2 norm does.
     pub is_mean: bool,
     /// Whether ε is added to the root, not below it, as it should be.
@@ -77,6 +79,7 @@ impl Norm {
             eps,
             offset: 0.0,
             over: vec![1],
+            groups: 1,
             is_mean: true,
             is_eps_outside: false,
             power: 0.5,
@@ -90,11 +93,42 @@ impl Norm {
         self.over == OVER_HEADS
     }
 
+    /// The axes that it runs over.
+    fn places(&self, x: &Tensor) -> Vec<usize> {
+        self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect()
+    }
+
+    /// How many numbers one mean is of.
+    fn count(&self, x: &Tensor) -> f64 {
+        let places = self.places(x);
+        let count: usize = places.iter().filter_map(|axis| x.dims().get(*axis)).product();
+        count as f64 / self.groups as f64
+    }
+
+    /// The mean over its axes, of each group of heads where there are several.
+    fn mean(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let over = |x: &Tensor, axes: Vec<usize>| {
+            axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis))
+        };
+        let (4, Some(each)) =
+            (x.rank(), x.dims().get(1).and_then(|all| all.checked_div(self.groups)))
+        else {
+            return over(x, self.places(x));
+        };
+        if self.groups == 1 {
+            return over(x, self.places(x));
+        }
+        // (batch, group, head, token, feature)
+        let (batch, heads, tokens, features) = x.dims4()?;
+        let grouped = x.reshape((batch, self.groups, each, tokens, features))?;
+        let mean = over(&grouped, vec![2, 4])?;
+        mean.broadcast_as((batch, self.groups, each, tokens, 1))?.reshape((batch, heads, tokens, 1))
+    }
+
     #[allow(clippy::float_cmp, reason = "½ exactly is the root")]
     pub(super) fn value(&self, x: &Tensor, others: &[&Tensor]) -> Result<Tensor> {
-        let axes: Vec<usize> =
-            self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
-        let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
+        let axes = self.places(x);
+        let mean = |x: &Tensor| self.mean(x);
         let raw = x;
         let x = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
         let mut squares = match self.squares {
@@ -104,7 +138,7 @@ impl Norm {
             Squares::Absolute => mean(&x.abs()?),
             Squares::Largest => axes.iter().try_fold(x.abs()?, |x, axis| x.max_keepdim(*axis)),
         }?;
-        let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
+        let count = self.count(&x);
         if !self.is_mean {
             squares = (squares * count)?;
         } else if self.squares == Squares::Unbiased {
@@ -135,7 +169,11 @@ impl Norm {
             _ => false,
         };
         let is_there = self.over.iter().all(|at| (1..=x.len()).contains(at));
-        if is_there && others.len() <= 2 && others.iter().all(fits) {
+        let are_groups = self.groups == 1
+            || self.is_over_heads()
+                && x.get(1)
+                    .is_some_and(|(_, heads)| self.groups > 0 && heads.is_multiple_of(self.groups));
+        if is_there && are_groups && others.len() <= 2 && others.iter().all(fits) {
             Ok(x.to_vec())
         } else {
             Err(Misread)
@@ -170,10 +208,8 @@ impl Norm {
         x: &Tensor,
         weight: &[&Tensor],
     ) -> Result<Parts> {
-        let axes: Vec<usize> =
-            self.over.iter().filter_map(|at| x.rank().checked_sub(*at)).collect();
-        let mean = |x: &Tensor| axes.iter().try_fold(x.clone(), |x, axis| x.mean_keepdim(*axis));
-        let count = axes.iter().filter_map(|axis| x.dims().get(*axis)).product::<usize>() as f64;
+        let mean = |x: &Tensor| self.mean(x);
+        let count = self.count(x);
         let sum_or_mean = |x: &Tensor| mean(x)? * if self.is_mean { 1.0 } else { count };
         let own = if self.is_centred { x.broadcast_sub(&mean(x)?)? } else { x.clone() };
         let root = (sum_or_mean(&own.sqr()?)? + self.eps)?.sqrt()?;

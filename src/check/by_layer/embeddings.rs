@@ -1,0 +1,162 @@
+//! Which rows of its matrix did an embedding of the port read, where these are not those that the reference read?
+
+use candle_core::{DType, Tensor};
+
+use super::measure::apart;
+use super::sides::{Row, Side, Sides};
+use base::error::{Result, shown};
+use file::Bundle;
+use foreign::Node;
+use program::wide;
+
+/// So many rows are looked at.
+const MANY: usize = 256;
+/// So many are told.
+const MOST_TOLD: usize = 8;
+
+/// Which rows an embedding of the port read in place of others, by what went into it, or by the matrix itself.
+pub fn other_rows(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let (Some(node), Some(rows)) = (sides.nodes().get(at), sides.pairs(at, MANY)) else {
+        return Ok(None);
+    };
+    let Some([meant, own]) = read(sides, at, &rows, tolerance)? else { return Ok(None) };
+    let differing: Vec<usize> =
+        (0..rows.len()).filter(|at| meant.get(*at) != own.get(*at)).collect();
+    if differing.is_empty() {
+        return Ok(None);
+    }
+    let told = |all: &[i64]| {
+        let few = differing.iter().take(MOST_TOLD).filter_map(|at| all.get(*at));
+        let mut few: Vec<String> = few.map(i64::to_string).collect();
+        few.extend((differing.len() > MOST_TOLD).then(|| "…".to_owned()));
+        few.join(", ")
+    };
+    let (name, read) = (shown(&node.path), told(&own));
+    // Whether rows go on as the places of tokens do, with the padding among them.
+    let follows = |all: &[i64]| {
+        let place = |row: &Row| i64::try_from(sides.alignment.place(row.pass, row.right)).ok();
+        let starts = all.iter().zip(&rows).map(|(own, row)| Some(own - place(row)?));
+        let starts: Option<Vec<i64>> = starts.collect();
+        starts.is_some_and(|starts| starts.windows(2).all(|pair| pair[0] == pair[1]))
+    };
+    let counts_padding = follows(&own) && !follows(&meant);
+    let meant = told(&meant);
+    Ok(Some(if counts_padding {
+        tr!(
+            "it reads rows {read} of {name} where {meant} are meant: the padding before the tokens is counted among their positions",
+            read,
+            name,
+            meant
+        )
+    } else {
+        tr!("it reads rows {read} of {name} where {meant} are meant", read, name, meant)
+    }))
+}
+
+/// The rows of its matrix that an embedding read for some of its rows, in the reference and in the port.
+fn read(sides: &Sides, at: usize, rows: &[Row], tolerance: f64) -> Result<Option<[Vec<i64>; 2]>> {
+    let Some(node) = sides.nodes().get(at) else { return Ok(None) };
+    let of_left = went_in(&sides.left, 0, node)?;
+    let meant = of_left.map(|all| rows.iter().map(|row| all.get(row.left).copied()).collect());
+    let mut of_right = Vec::new();
+    for (pass, place) in sides.beside.get(at).into_iter().flatten().enumerate() {
+        let other = place.and_then(|place| sides.right.nodes.get(pass)?.get(place));
+        of_right.push(other.map(|other| went_in(&sides.right, pass, other)).transpose()?.flatten());
+    }
+    let own = rows.iter().map(|row| of_right.get(row.pass)?.as_ref()?.get(row.right).copied());
+    if let (Some(Some(meant)), Some(own)) = (meant, own.collect()) {
+        return Ok(Some([meant, own]));
+    }
+    let parameters = sides.left.parameters(&node.path)?;
+    let matrix = parameters
+        .iter()
+        .find(|(_, own)| own.rank() == 2 && own.dims().last() == Some(&node.width()));
+    let (Some((_, matrix)), Some([meant, own])) = (matrix, sides.of_pairs(at, rows)?) else {
+        return Ok(None);
+    };
+    let matrix = wide(matrix)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
+    let near = |own: &[f32], row: &[f32]| {
+        let size = row.iter().fold(0.0, |most, own| f32::max(most, own.abs()));
+        own.iter().zip(row).all(|(l, r)| f64::from((l - r).abs()) <= tolerance * f64::from(size))
+    };
+    let found = |own: &Vec<f32>| {
+        let place = matrix.iter().position(|row| near(own, row))?;
+        i64::try_from(place).ok()
+    };
+    let of = |own: &Tensor| -> Result<Option<Vec<i64>>> {
+        let rows = own.to_dtype(DType::F32)?.flatten_to(1)?.to_vec2::<f32>()?;
+        Ok(rows.iter().map(found).collect())
+    };
+    Ok(of(&meant)?.zip(of(&own)?).map(|(meant, own)| [meant, own]))
+}
+
+/// The whole numbers that went into an embedding, where they were recorded: one for each of its rows.
+fn went_in(side: &Side, pass: usize, node: &Node) -> Result<Option<Vec<i64>>> {
+    let Some(file) = side.ranks.passes.get(pass) else { return Ok(None) };
+    let mut names: Vec<String> =
+        [".in", "/in", ".input"].map(|end| format!("{}{end}", node.path)).into();
+    // A recording says what each module was called with: `Embedding(position_ids)`.
+    let call = file.infos().get(node.at).and_then(|info| info.formula.as_deref());
+    let read = call.and_then(|call| call.split_once('(')?.1.split([',', ')']).next());
+    names.extend(read.map(str::to_owned));
+    numbers(file, &names, node.rows())
+}
+
+/// So many whole numbers of the first tensor of these names.
+fn numbers(file: &Bundle, names: &[String], count: usize) -> Result<Option<Vec<i64>>> {
+    let is_it = |name: &String| {
+        let mut infos = file.infos().iter();
+        infos.position(|info| {
+            info.name == *name
+                && !info.dtype.is_float()
+                && info.shape.iter().product::<usize>() == count
+        })
+    };
+    let Some(at) = names.iter().find_map(is_it) else { return Ok(None) };
+    Ok(Some(file.some_of(at, 0, count)?.to_dtype(DType::I64)?.to_vec1()?))
+}
+
+/// That ranks which hold a part of the words each add a row of theirs for words of other ranks, too: what is added is one row
+/// for all words of a rank, as that is the row of the nearest word, or of the first, of each other rank.
+pub fn not_zeroed(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let (Some(node), Some(rows)) = (sides.nodes().get(at), sides.pairs(at, MANY)) else {
+        return Ok(None);
+    };
+    let Some(file) = sides.left.ranks.passes.first() else { return Ok(None) };
+    let words = numbers(file, &["input_ids".to_owned()], node.rows())?;
+    let ids = went_in(&sides.left, 0, node)?.or(words);
+    let (Some(ids), Some([meant, own])) = (ids, sides.of_pairs(at, &rows)?) else {
+        return Ok(None);
+    };
+    let mut order: Vec<(i64, usize)> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        order.extend(ids.get(row.left).map(|id| (*id, at)));
+    }
+    order.sort_unstable();
+    let added = own.sub(&meant)?;
+    let row = |of: &Tensor, at: usize| of.narrow(1, at, 1);
+    // The first words of the ranks, but for the first one, and how many words were seen.
+    let (mut starts, mut words) = (Vec::new(), 1);
+    for pair in order.windows(2) {
+        let [(before, one), (id, other)] = *pair else { continue };
+        words += usize::from(before != id);
+        let shift = row(&added, other)?.sub(&row(&added, one)?)?;
+        // As large as the rows themselves are what was subtracted is exact to.
+        let (expected, found) = (row(&own, other)?.sub(&shift)?, row(&own, other)?);
+        if apart(&expected, &found)? > 4.0 * tolerance {
+            starts.push((before, id));
+        }
+    }
+    let count = sides.right.ranks.count;
+    let [(last, first), ..] = starts[..] else { return Ok(None) };
+    if starts.len() >= count || words < 2 * (starts.len() + 1) || apart(&meant, &own)? <= tolerance
+    {
+        return Ok(None);
+    }
+    Ok(Some(tr!(
+        "each of the {count} ranks adds a row of its own for the words of other ranks, too, where it should add 0: to all words up to {last} one row is added, and another one to those from {first} on",
+        count,
+        last,
+        first
+    )))
+}

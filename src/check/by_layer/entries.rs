@@ -1,0 +1,93 @@
+//! What is given to a check of a port's attention: what it recorded, and what its modules got and gave.
+
+use candle_core::{DType, Device, Tensor};
+
+use super::measure::{apart, tolerance_of};
+use super::other_layers::{behind_rotation, has};
+use super::sides::Sides;
+use base::error::Result;
+use file::{Bundle, Entry};
+use program::{Name, Role, wide};
+
+/// The steps of a record that are given, of those that are asked for.
+pub fn given(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
+    steps(file, |name| name.is_given() && is_asked(name))
+}
+
+/// Those that are computed.
+fn computed(file: &Bundle) -> Result<Vec<Entry>> {
+    steps(file, |name| !name.is_given())
+}
+
+fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
+    let infos = file.infos().iter().enumerate();
+    let asked = infos.filter(|(_, info)| Name::in_files(&info.name).is_some_and(&is_asked));
+    asked.map(|(at, info)| Ok(info.clone().with(file.tensor_at(at)?))).collect()
+}
+
+/// The steps that a port computed.
+pub fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
+    let mut entries = computed(port)?;
+    if port.config().is_none() && [Name::Q, Name::K].iter().all(|name| !has(port, *name)) {
+        behind_rotation(&mut entries, reference);
+    }
+    Ok(entries)
+}
+
+/// What the port's attention got and gave, as its modules have it: of all rows, or of those that were `kept`, as one item.
+pub fn seen_outside(
+    sides: &Sides,
+    at: usize,
+    reference: &Bundle,
+    kept: Option<&[usize]>,
+) -> Result<Vec<Entry>> {
+    let Some(node) = sides.nodes().get(at) else { return Ok(Vec::new()) };
+    let all: Vec<usize> = (0..node.rows()).collect();
+    let rows = kept.unwrap_or(&all);
+    let mut entries = Vec::new();
+    let mut places = vec![(Name::X, node.reads.first().copied())];
+    // Where the output projection is a module of its own, attention gives what stands before it.
+    for name in [Name::Output, Name::Concat] {
+        let meant = reference.tensor(name.as_str())?.filter(|own| own.dims() == node.shape);
+        if let (Some(meant), Some([own, _])) = (meant, sides.picked(at, rows)?) {
+            let meant = wide(&meant)?.reshape((1, all.len(), node.width()))?;
+            let picked = meant.index_select(&places_of(rows)?, 1)?.to_dtype(own.dtype())?;
+            if apart(&picked, &own)? <= tolerance_of(&own)? {
+                places.push((name, Some(at)));
+                break;
+            }
+        }
+    }
+    for (name, place) in places {
+        let Some(place) = place else { continue };
+        if let (Some([_, own]), Some(node)) = (sides.picked(place, rows)?, sides.nodes().get(place))
+        {
+            let own = if kept.is_some() { own } else { own.reshape(node.shape.as_slice())? };
+            entries.push(Entry::of(name.as_str(), own));
+        }
+    }
+    Ok(entries)
+}
+
+/// Rows as a tensor of their places.
+fn places_of(rows: &[usize]) -> Result<Tensor> {
+    let places = rows.iter().map(|row| u32::try_from(*row).unwrap_or(u32::MAX)).collect();
+    Ok(Tensor::from_vec::<_, u32>(places, rows.len(), &Device::Cpu)?)
+}
+
+/// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.
+pub fn in_one_type(entries: Vec<Entry>) -> Result<Vec<Entry>> {
+    let is_parameter = |entry: &Entry| {
+        Name::in_files(&entry.name).is_some_and(|name| name.role() == Role::Parameter)
+    };
+    let wide_one = |entry: Entry| {
+        let is_narrow = matches!(entry.tensor.dtype(), DType::F16 | DType::BF16);
+        let tensor = if is_parameter(&entry) && is_narrow {
+            entry.tensor.to_dtype(DType::F32)?
+        } else {
+            entry.tensor.clone()
+        };
+        Ok(Entry { tensor, ..entry })
+    };
+    entries.into_iter().map(wide_one).collect()
+}
