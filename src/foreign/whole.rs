@@ -72,6 +72,8 @@ const WORDS: &[(&[&str], Part, u32)] = &[
     (&["resid_mid", "ffn_inp"], Part::Between, 50),
     (&["resid_post", "l_out"], Part::Layer, 90),
     (&["lm_head", "logits", "unembed", "result_output", "embed_out"], Part::Logits, 0),
+    (&["post_feedforward", "post_mlp", "post_ffw"], Part::Norm, 80),
+    (&["post_attention"], Part::Norm, 60),
     (
         &[
             "input_layernorm",
@@ -85,9 +87,11 @@ const WORDS: &[(&[&str], Part, u32)] = &[
         Part::Norm,
         10,
     ),
-    (&["pre_feedforward", "ln_2", "ln2", "ffn_norm", "norm2", "pre_mlp"], Part::Norm, 60),
-    (&["post_feedforward", "post_mlp"], Part::Norm, 80),
-    (&["post_attention"], Part::Norm, 60),
+    (
+        &["pre_feedforward", "pre_ffw", "ln_2", "ln2", "ffn_norm", "norm2", "pre_mlp"],
+        Part::Norm,
+        60,
+    ),
     (&["norm", "ln_f", "ln_final"], Part::Norm, 85),
     (&["emb", "wte", "wpe"], Part::Embedding, 0),
     (&["attn", "attention", "kqv_out"], Part::Attention, 20),
@@ -382,5 +386,9 @@ mod tests {
         ] {
             assert_eq!(told(path, class), (layer, part), "{path}");
         }
+        // The four norms of a layer, in order.
+        let names = ["pre_attention_norm", "post_attention_norm", "pre_ffw_norm", "post_ffw_norm"];
+        let ranks = names.map(|name| part_of(name, "", Some(0)).1);
+        assert_eq!(ranks, [10, 60, 60, 80]);
     }
 }

@@ -22,6 +22,8 @@ pub struct Alignment {
     pub warning: Option<String>,
     /// How many tokens are padding by the reference's mask alone, where the port states none.
     pub maskless: usize,
+    /// Whether the port has the items one behind the other, as packed documents.
+    pub is_packed: bool,
 }
 
 impl Alignment {
@@ -265,7 +267,15 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
     let warning = (wrong > 0).then(|| tr!("{wrong} tokens of the two are not the same", wrong));
     let warning = warning.or((missing > 0 && aligned == 0)
         .then(|| tr!("no token of the two could be aligned").to_owned()));
-    Alignment { found: Some(found), counts, items: own.items, told, warning, maskless: 0 }
+    Alignment {
+        found: Some(found),
+        counts,
+        items: own.items,
+        told,
+        warning,
+        maskless: 0,
+        is_packed,
+    }
 }
 
 /// The tokens that a pass was called with, where that was recorded.

@@ -64,14 +64,17 @@ fn read(sides: &Sides, at: usize, rows: &[Row], tolerance: f64) -> Result<Option
         of_right.push(other.map(|other| went_in(&sides.right, pass, other)).transpose()?.flatten());
     }
     let own = rows.iter().map(|row| of_right.get(row.pass)?.as_ref()?.get(row.right).copied());
-    if let (Some(Some(meant)), Some(own)) = (meant, own.collect()) {
+    let numbers = sides.of_pairs(at, rows)?;
+    if let (Some(Some(meant)), Some(own), Some(numbers)) = (meant, own.collect(), &numbers)
+        && say_which(&meant, &own, numbers, tolerance)?
+    {
         return Ok(Some([meant, own]));
     }
     let parameters = sides.left.parameters(&node.path)?;
     let matrix = parameters
         .iter()
         .find(|(_, own)| own.rank() == 2 && own.dims().last() == Some(&node.width()));
-    let (Some((_, matrix)), Some([meant, own])) = (matrix, sides.of_pairs(at, rows)?) else {
+    let (Some((_, matrix)), Some([meant, own])) = (matrix, numbers) else {
         return Ok(None);
     };
     let matrix = wide(matrix)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
@@ -88,6 +91,22 @@ fn read(sides: &Sides, at: usize, rows: &[Row], tolerance: f64) -> Result<Option
         Ok(rows.iter().map(found).collect())
     };
     Ok(of(&meant)?.zip(of(&own)?).map(|(meant, own)| [meant, own]))
+}
+
+/// Whether whole numbers say which rows were read: rows are the same where these are, and no others are.
+fn say_which(
+    meant: &[i64],
+    own: &[i64],
+    [left, right]: &[Tensor; 2],
+    tolerance: f64,
+) -> Result<bool> {
+    for (at, (meant, own)) in meant.iter().zip(own).enumerate() {
+        let row = |of: &Tensor| of.narrow(1, at, 1)?.contiguous();
+        if (apart(&row(left)?, &row(right)?)? <= tolerance) != (meant == own) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The whole numbers that went into an embedding, where they were recorded: one for each of its rows.

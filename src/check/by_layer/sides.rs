@@ -345,7 +345,8 @@ impl Sides {
             beside.iter().flat_map(|own| own.left..own.left + own.count).collect();
         let are_all = Some(rows.len()) == self.nodes().get(at).map(Node::rows);
         let stand_elsewhere = beside.iter().any(|own| own.left != own.right);
-        (!rows.is_empty() && (!are_all || stand_elsewhere)).then_some(rows)
+        let are_others = !are_all || stand_elsewhere || self.alignment.is_packed;
+        (!rows.is_empty() && are_others).then_some(rows)
     }
 
     /// Rows of a node of the reference, in f32, as (1, rows, width).
