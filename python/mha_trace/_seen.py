@@ -89,7 +89,7 @@ class Seen:
         return as_array(self._all()[name], name).numpy()
 
     def _all(self) -> Mapping[str, Any]:
-        return ChainMap(self.tensors, self.arithmetic)
+        return ChainMap(self.arithmetic, self.tensors)
 
     def __iter__(self) -> Iterator[str]:
         """The names of what was recorded, so that ``dict(run[0])`` holds it all."""
