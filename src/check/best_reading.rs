@@ -169,7 +169,9 @@ fn in_splits(
         let Ok(mut other) = readings.and_then(|readings| best(readings, tolerances)) else {
             continue;
         };
-        if other.is_explained() && !other.is_same() {
+        // What splits do not have, as gradients, is not left out for them.
+        let is_whole = other.unmatched.len() <= found.unmatched.len();
+        if is_whole && other.is_explained() && !other.is_same() {
             let how = tr!("nothing says so, and what is found goes by them");
             other.matches.push(Match::as_it_is("splits", count.to_string()).read(how));
             return Ok(Some(other));
