@@ -125,10 +125,14 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
 /// If the file cannot be understood, or candle fails.
 pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let found = best(likely(record, flags, tolerances)?, tolerances)?;
-    if !found.is_unknown() || record.config.is_some() {
+    let is_of_merge = found.is_of_the_merge();
+    if !found.is_unknown() && !is_of_merge || record.config.is_some() {
         return Ok(found);
     }
     let states = found.states_of_parts();
+    if states.is_empty() && is_of_merge {
+        return Ok(found);
+    }
     if states.is_empty() {
         return Ok(in_splits(record, flags, tolerances, &found)?.unwrap_or(found));
     }

@@ -67,6 +67,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.of_cache();
     grammar.of_parts();
     grammar.of_sinks();
+    grammar.smoothed_keys();
     grammar.of_tiles();
     grammar.sequence_starts();
     grammar.of_delta();

@@ -1,5 +1,6 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
+use super::kernels::BLOCKS;
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{Device, Tensor};
@@ -40,6 +41,7 @@ impl Grammar<'_> {
                 self.not_rescaled([steps[1], steps[2]], (rows, size));
                 self.capped_at_the_edge((rows, size));
             }
+            self.sum_before_mask(steps[1], (if is_tile { rows } else { usize::MAX }, size));
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
         }
     }
@@ -106,6 +108,7 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
+        all.extend(rounded_starts(parts));
         let most = parts.keys.iter().flatten().map(|(_, end)| *end).max().unwrap_or_default();
         let longer =
             |(first, end): (usize, usize)| (first, (end + usize::from(first < end && end < most)));
@@ -187,7 +190,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 20] = [
+        let all: [(PartSlip, &[Name]); 21] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::ClampedTail, &[of_sum]),
@@ -208,6 +211,7 @@ impl Grammar<'_> {
             (PartSlip::SinkEach, if is_tile { &last } else { &[of_max, of_sum] }),
             (PartSlip::OldMax, &[of_sum, of_acc]),
             (PartSlip::AllRescaled, &[of_sum, of_acc]),
+            (PartSlip::DividedEach, &[of_acc]),
         ];
         for (slip, steps) in all {
             let is_of_tiles = matches!(
@@ -223,12 +227,16 @@ impl Grammar<'_> {
                     | PartSlip::Overwritten
                     | PartSlip::OldMax
                     | PartSlip::AllRescaled
+                    | PartSlip::DividedEach
             );
             let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
             if is_of_tiles && !is_tile || needs_sinks && self.right.step(Name::Sinks).is_none() {
                 continue;
             }
-            let edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
+            let mut edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
+            if slip == PartSlip::DividedEach {
+                edits.extend(self.slipped(Name::HeadOutputs, PartSlip::Undivided));
+            }
             let kind = if slip == PartSlip::InBf16 { Kind::Precision } else { Kind::Replaced };
             let at = edits.first().map_or(of_sum, |edit| edit.at);
             self.add_all(kind, cost::COMMON, edits, at, slip.told());
@@ -388,6 +396,25 @@ fn apart_by_others(parts: &Parts, keys: usize) -> Vec<(Keys, String)> {
     let strides =
         strides.into_iter().filter(|stride| (1..keys).contains(stride) && *stride != size);
     strides.map(of).collect()
+}
+
+/// Parts that begin some keys early, as where a start is rounded down to a page and an end up.
+fn rounded_starts(parts: &Parts) -> Vec<(Keys, String)> {
+    let size = |(first, end): &(usize, usize)| end.saturating_sub(*first);
+    let least = parts.keys.iter().flatten().map(size).min().unwrap_or_default();
+    let of = |page: usize| -> (Keys, String) {
+        let early = |(first, end): &(usize, usize)| {
+            (if first < end { first.saturating_sub(page) } else { *first }, *end)
+        };
+        let rest = parts.keys.iter().skip(1).map(|spans| spans.iter().map(early).collect());
+        let told = tr!(
+            "every {name} but the first starts {page} keys early, as where its start is rounded down to a page and its end up: keys at the edges are counted twice",
+            name = parts.axis.told(),
+            page
+        );
+        (parts.keys.first().cloned().into_iter().chain(rest).collect(), told)
+    };
+    BLOCKS.into_iter().filter(|page| *page > 1 && *page <= least).map(of).collect()
 }
 
 /// Parts that count the keys of the first, or all before their own, as well.
