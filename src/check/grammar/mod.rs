@@ -22,6 +22,7 @@ mod merges;
 pub mod numbers;
 mod page_tables;
 pub mod pages;
+mod part_keys;
 mod part_masks;
 mod parts;
 mod pointers;
