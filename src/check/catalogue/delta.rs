@@ -191,7 +191,7 @@ pub const ALL: &[Mistake] = &[
             way!(
                 PaddedEnd,
                 "the decay up to the end of a last chunk that is not full is read from what fills it up: the final state is not decayed by it",
-                "g_last = g[..., chunk_size - 1]  # 0 behind the last token",
+                "g_last = g[..., chunk_size - 1]",
                 CARRIED
             ),
             way!(
