@@ -3,10 +3,11 @@
     python benches/models.py [--backward] [NAME…]
 
 Each is recorded plain, with padding on the left and on the right, and through `generate`, by its eager attention and by
-scaled_dot_product_attention; those of fixtures/images.py with images, plain and through `generate`. With --backward each
-is called plain, and a loss of all that it gives is run back: the gradients of outputs, heads, queries, keys, values and
-inputs are checked, too. Their parameters are random; norms, biases and sinks are not trivial. One line a model: how
-many calls were the same, how many of those as the core alone, and all that was different or refused.
+scaled_dot_product_attention; those of fixtures/images.py with images, plain and through `generate`; and those of
+fixtures/cores.py, which do arithmetic of their own, once. With --backward each is called plain, and a loss of all that it
+gives is run back: the gradients of outputs, heads, queries, keys, values and inputs are checked, too. Their parameters
+are random; norms, biases and sinks are not trivial. One line a model: how many calls were the same, how many of those as
+the core alone, and all that was different or refused.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "fixtures")]
 import families  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from cores import CORES  # noqa: E402
 from families_specs import SPECS, class_of  # noqa: E402
 from images import IMAGES  # noqa: E402
 
@@ -30,6 +32,8 @@ import mha_trace  # noqa: E402
 TOKENS = 7
 # What the library's own code does otherwise than its config says (docs/python.md).
 SETTINGS = {("falcon-alibi-eager", "eager"): {"alibi_form": "falcon-eager"}}
+# What stands behind the names of fixtures/cores.py.
+CORE = "-core"
 TEXT = ("decoder", "encoder", "masked", "seq2seq")
 
 
@@ -90,6 +94,9 @@ def loss_of(output):
 
 
 def checked(name, attention, backward=False):
+    if name.removesuffix(CORE) in CORES and name.endswith(CORE):
+        model, inputs = CORES[name.removesuffix(CORE)](attention)
+        return count(name, attention, model, {"plain": lambda m: m(**inputs)}, {}, backward)
     if name in IMAGES:
         return count(name, attention, *with_images(name, attention), {}, backward)
     spec = SPECS[name]
@@ -128,7 +135,7 @@ def main(names, backward):
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
     print("| model | attention | same | core alone | refused | different |")
     print("|---|---|---|---|---|---|")
-    for name in names or [*SPECS, *IMAGES]:
+    for name in names or [*SPECS, *IMAGES, *(name + CORE for name in CORES)]:
         for attention in ("eager", "sdpa"):
             with contextlib.suppress(NotImplementedError, ValueError):
                 checked(name, attention, backward)

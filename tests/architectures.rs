@@ -278,3 +278,41 @@ fn an_unknown_config_is_said_to_look_like_a_common_family() {
         assert!(told("model_family", name) && told("mask", mask), "{config}: {error}");
     }
 }
+
+/// Frequencies are powers of the base: what is no number above 0 is refused, by its key, wherever a config states it.
+#[test]
+fn a_base_that_is_no_number_above_0_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("config.json");
+    let places: [(&str, fn(&str) -> String); 4] = [
+        ("llama", |base| format!("\"rope_theta\": {base}")),
+        ("llama", |base| format!("\"rope_parameters\": {{\"rope_theta\": {base}}}")),
+        ("gemma3_text", |base| {
+            format!("\"sliding_window_pattern\": 2, \"rope_local_base_freq\": {base}")
+        }),
+        ("granite_swa", |base| format!("\"layer_rope_theta\": [{base}, 1e4]")),
+    ];
+    for (family, place) in places {
+        for base in ["NaN", "Infinity", "-Infinity", "1e999", "-1", "-1e-9", "0", "\"1e4\"", "500"]
+        {
+            let sizes = "\"hidden_size\": 64, \"num_attention_heads\": 8, \"num_hidden_layers\": 2";
+            let text = format!("{{\"model_type\": \"{family}\", {sizes}, {}}}", place(base));
+            fs::write(&path, &text).expect("written");
+            let model_config = Some(path.to_string_lossy().into_owned().into());
+            let read = with_model(Settings { model_config, layer: Some(0), ..Settings::default() });
+            // A base of 0 in a list of the layers' says that one does not turn.
+            let is_off = base == "0" && family == "granite_swa";
+            match read {
+                Ok(read) if base == "500" => assert_eq!(read.rope_base, Some(500.0), "{text}"),
+                Ok(read) => assert!(is_off && read.rope.is_none(), "{text}"),
+                Err(error) => {
+                    assert!(base != "500" && !is_off, "{text}: {error}");
+                    let is_named =
+                        ["theta is not a", "freq is not a", "a list of numbers", "out of range"];
+                    let told = error.to_string();
+                    assert!(is_named.iter().any(|part| told.contains(part)), "{text}: {told}");
+                }
+            }
+        }
+    }
+}

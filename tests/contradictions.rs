@@ -113,6 +113,32 @@ fn a_difference_of_two_files_is_named_where_one_states_its_run() {
     }
 }
 
+/// What a file contradicts is told of it beside another one, too, where that one does not.
+#[test]
+fn what_one_of_two_files_contradicts_is_told() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let right = root.join("golden/kv-heads.safetensors");
+    let mut record = Record::read(&right).expect("readable");
+    let config = record.config.as_mut().expect("stated");
+    config.scale = Some(0.9);
+    let features = record.entries.iter().find(|entry| entry.name == "q_heads").expect("recorded");
+    let features = *features.tensor.dims().last().expect("four axes");
+    let number = 1.0 / f64::sqrt(f64::from(u32::try_from(features).expect("few")));
+    let scale = Tensor::new(&[number], &Device::Cpu).expect("made");
+    record.entries.push(Entry::new("scale", scale));
+    let wrong = folder.path().join("wrong.safetensors");
+    Output::create(&wrong).expect("made").write(&record).expect("written");
+    for sides in [[&wrong, &right], [&right, &wrong]] {
+        let (map, tolerances) = (NameMap::default(), Tolerances::default());
+        let report =
+            diff(sides[0], sides[1], &map, &tolerances, OneSided::default()).expect("read");
+        let settings: Vec<&str> = report.contradictions.iter().map(|found| found.setting).collect();
+        assert_eq!(settings, ["scale"], "{report:?}");
+        assert_eq!(report.diagnosed, Some(wrong.display().to_string()), "{report:?}");
+    }
+}
+
 /// `record` says so of a module that lost a bias; the numbers follow the module.
 #[test]
 fn a_bias_that_a_module_lacks_is_told() {

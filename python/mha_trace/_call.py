@@ -52,19 +52,20 @@ class Call(Seen):
             except Error as error:
                 if is_stated and "output" in self.tensors:
                     return self._save_seen(path, _reason(error))
-                if "q_heads" not in self.tensors:
-                    raise Error(
-                        f"error: {self.name}: {_reason(error)}; and no attention function was seen in it, of which "
-                        f"the core could be read\nhelp: {_wanted(error)}leave it out, by layers or prefix of record, "
-                        "or by run.select"
-                    ) from error
+                if "q_heads" not in (self.arithmetic or self.tensors):
+                    seen = self.no_core or "no attention function was seen in it"
+                    help_ = f"{_wanted(error)}leave it out, by layers or prefix of record, or by run.select"
+                    why = f"{_reason(error)}; and {seen}, so that no core could be read"
+                    raise Error(f"error: {self.name}: {why}\nhelp: {help_}") from error
                 self._save_core(path)
                 wanted = _wanted(error)
                 more = [f"{self.name}: to read the whole layer, {wanted[: -len('; or ')]}"] if wanted else []
+                if self.arithmetic and self.no_core:
+                    more.append(f"{self.name}: not all that it does is in cores: {self.no_core}")
                 return [f"{self.name}: read as the core alone, from q, k and v to the heads: {_reason(error)}", *more]
             _files.write(path, arrays, about)
         others = [f"{self.name}: {one}" for one in self.differences]
-        return [*_layer.positions_note(self, about), *others]
+        return [*_layer.positions_note(self, about), *_layer.causal_note(self, about), *others]
 
     def _save_seen(self, path: Path, why: str) -> list[str]:
         """Writes what was seen, and no settings. Nothing tells which step the function's queries and keys are."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 import threading
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from ._backward import keep_gradient, own_tensors
@@ -21,6 +20,7 @@ from ._orders import NORMED, TOKENS_FIRST, normed_heads
 from ._parameters import Parameters
 from ._roles import BIASES, PACKED, config_of, isinstance_named, layer_of, roles
 from ._seen import UNSEEN
+from ._undone import bound, is_in_backward, replaced, transformers_interface
 
 # What attention functions of transformers get behind the module, in order.
 ARGUMENTS = ("query", "key", "value", "attention_mask")
@@ -47,6 +47,7 @@ class Frame:
     gradients: dict[str, Any] = field(default_factory=dict)
     # What ends the keeping of each.
     ends: dict[str, Callable[[], None]] = field(default_factory=dict)
+    arithmetic: Any = None
 
     def take(self, name: str, tensor: Any) -> None:
         """Keeps a tensor, and its gradient if that is asked for."""
@@ -111,6 +112,8 @@ class Capture:
         self.projecting = set(blocks.values())
         self.calls: list[Call] = []
         self.left_out: dict[str, str] = {}
+        # Why what modules compute by themselves is no core, where nothing else was seen of them.
+        self.no_cores: dict[str, str] = {}
         self.has_run = False
         self._counts: Counter[str] = Counter()
         # The first call of the keys that stand at a place in memory.
@@ -152,7 +155,7 @@ class Capture:
             replaced(module, "forward", self._watch_positions(module), undo)
         for name, read in (("scaled_dot_product_attention", sdpa_call), ("multi_head_attention_forward", joined_call)):
             replaced(functional, name, self._watch_function(name, getattr(functional, name), read), undo)
-        interface = _interface()
+        interface = transformers_interface()
         if interface is not None:
             replaced(interface, "get_interface", self._watch_interface(interface.get_interface), undo)
             return
@@ -183,13 +186,24 @@ class Capture:
                         block.take(name, tensor)
             self.stack.append(frame)
             try:
-                result = original(*args, **kwargs)
+                with self._arithmetic(frame):
+                    result = original(*args, **kwargs)
             finally:
                 self.stack.pop()
             self._finish(frame, role, args, result)
             return result
 
         return forward
+
+    def _arithmetic(self, frame: Frame) -> AbstractContextManager[Any]:
+        """Watches what a block computes by itself."""
+        if not frame.is_block or isinstance_named(frame.module, "MultiheadAttention"):
+            return nullcontext()
+        from ._arithmetic import Arithmetic
+
+        watching: AbstractContextManager[Any] = Arithmetic(frame.module, self.has_backward)
+        frame.arithmetic = watching
+        return watching
 
     def _watch_model(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -287,9 +301,12 @@ class Capture:
 
     def _quietly(self, run: Callable[[], Any]) -> Any:
         """Runs an attention function whose own calls are not looked at."""
+        from ._arithmetic import paused
+
         before, self._local.is_inside = self._local.is_inside, True
         try:
-            return run()
+            with paused():
+                return run()
         finally:
             self._local.is_inside = before
 
@@ -374,10 +391,12 @@ class Capture:
         if not frame.is_block:
             return
         frame.gave(result)
+        is_seen = frame.calls or frame.holds_calls or "head_outputs" in frame.kept
+        cores = frame.arithmetic.cores if frame.arithmetic and not is_seen else []
         if isinstance_named(frame.module, "MultiheadAttention"):
             name = "nn.MultiheadAttention"
             self._add(frame, name, lambda: module_call(frame.module, frame.arguments, result))
-        elif not frame.calls and not frame.holds_calls and {"output", "head_outputs"} & set(frame.kept):
+        elif not frame.calls and not frame.holds_calls and (cores or {"output", "head_outputs"} & set(frame.kept)):
             kind = self._other_kind(frame)
             if kind:
                 self.left_out[frame.path] = kind
@@ -386,7 +405,9 @@ class Capture:
                 frame.kept.pop("x", None)
                 turned = {f"{name}_heads": frame.kept.pop(f"{name}_rot", None) for name in "qk"}
                 frame.kept.update({name: heads for name, heads in turned.items() if heads is not None})
-            self._add(frame, UNSEEN, lambda: unseen_call(frame.arguments, layer_of(frame.path, frame.module)))
+            self._add(frame, UNSEEN, lambda: _unseen(frame, cores))
+        elif frame.arithmetic and not frame.calls and not frame.holds_calls and frame.arithmetic.problem:
+            self.no_cores[frame.path] = frame.arithmetic.problem
         if len(frame.calls) == 1:
             of_projections = apart(frame.given)
             frame.leave_out(of_projections)
@@ -402,8 +423,22 @@ class Capture:
                 call.parameters = call.parameters or self.parameters.of(frame.path)
                 found = self.parameters.facts(frame.path, frame.module)
                 call.own_numbers, call.differences, call.lacks = found
+        x = {name: frame.kept[name] for name in ("x",) if name in frame.kept}
+        for core in cores[1:]:
+            self._add(frame, UNSEEN, functools.partial(replace, core, tensors=x, arithmetic=core.tensors))
         for outer in self.stack:
             outer.holds_calls = outer.holds_calls or bool(frame.calls)
+
+
+def _unseen(frame: Frame, cores: list[Call]) -> Call:
+    """The call of a module that does its own arithmetic, with the first core that was seen of it."""
+    crosses = "memory" in apart(frame.given)
+    call = unseen_call(frame.arguments, layer_of(frame.path, frame.module), crosses)
+    if cores:
+        first = cores[0]
+        call = replace(call, arithmetic=first.tensors, live=first.live, dropout=first.dropout)
+    call.no_core = getattr(frame.arithmetic, "problem", "") or ("" if cores else "no softmax of torch ran in it")
+    return call
 
 
 def _borrows(frame: Frame) -> bool:
@@ -411,51 +446,6 @@ def _borrows(frame: Frame) -> bool:
     if "q" not in frame.ran or "k" in frame.ran:
         return False
     return any(role == "k" for _, _, role in roles(frame.path, frame.module))
-
-
-def replaced(home: Any, name: str, value: Any, undo: ExitStack) -> None:
-    """Sets an attribute, and lets ``undo`` put back what was there, or nothing."""
-    had = vars(home).get(name, replaced)
-    setattr(home, name, value)
-    if had is replaced:
-        undo.callback(delattr, home, name)
-    else:
-        undo.callback(setattr, home, name, had)
-
-
-def _interface() -> Any:
-    """The class of transformers by which its models get their attention functions, where transformers is in use."""
-    if "transformers" not in sys.modules:
-        return None
-    try:
-        from transformers import AttentionInterface
-    except ImportError:
-        return None
-    return AttentionInterface if hasattr(AttentionInterface, "get_interface") else None
-
-
-def bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by name; those behind ``**kwargs`` too."""
-    try:
-        signature = inspect.signature(function)
-        bound = signature.bind_partial(*args, **kwargs)
-    except (TypeError, ValueError):
-        return dict(kwargs)
-    found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            found.update(value)
-        elif kind is not inspect.Parameter.VAR_POSITIONAL:
-            found[name] = value
-    return found
-
-
-def is_in_backward() -> bool:
-    """Whether a backward pass runs, in which checkpointing computes layers again."""
-    import torch
-
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _is_around(path: str, inner: str) -> bool:

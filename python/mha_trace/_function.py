@@ -9,8 +9,8 @@ from ._arrays import Array, as_array, is_array
 from ._backward import keep_gradient, needs_gradient, own_tensors
 from ._binary import Error
 from ._call import Call
-from ._capture import bound
 from ._run import Run
+from ._undone import bound
 
 # What functions call their other arguments, and the format.
 NAMES = {

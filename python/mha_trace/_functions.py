@@ -44,6 +44,7 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
     (batch, token, head, head_dim), with the weights (batch, head, query, key) behind them where they make any.
     """
     query, key, value = (kept(arguments[one]) for one in ("query", "key", "value"))
+    causal_by = ""
     tensors: dict[str, Any] = {"q_heads": query, "k_heads": key, "v_heads": value}
     of_item = (lambda gradient: gradient[None]) if query.dim() == 3 else None
     live = {f"{one[0]}_heads": (arguments[one], of_item) for one in ("query", "key", "value")}
@@ -61,9 +62,14 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
         live["head_outputs"] = (given, lambda gradient: gradient.reshape(shape).transpose(1, 2))
         out, dropout = out.transpose(1, 2), arguments.get("dropout")
         said = arguments.get("is_causal")
-        said = getattr(module, "is_causal", True) if said is None else said
+        own, kind = getattr(module, "is_causal", None), type(module).__name__
         # Eager functions go by the mask alone, and single queries see all.
-        is_causal = bool(said) and mask is None and name != "eager" and query.shape[2] > 1
+        goes_by_it = mask is None and name != "eager" and query.shape[2] > 1
+        is_causal = goes_by_it and bool(getattr(module, "is_causal", True) if said is None else said)
+        if goes_by_it and said is not None:
+            causal_by = f"{kind} calls it with is_causal={said}"
+        elif goes_by_it:
+            causal_by = f"{kind} has is_causal={own}" if own is not None else f"{kind} has none, which stands for true"
     # FlashAttention is told by two axes which keys are no padding; elsewhere masks broadcast from the right.
     is_told = module is not None and name not in ("eager", "sdpa")
     if mask is not None and is_told and getattr(mask, "ndim", 0) == 2:
@@ -86,7 +92,7 @@ def attention_call(name: str, arguments: dict[str, Any], result: Any, module: An
         tensors["weights"] = kept(weights)
         live["weights"] = (weights, None)
     tensors["head_outputs"] = kept(out)
-    return Call("", None, 0, name, tensors, dropout=float(dropout or 0), live=live)
+    return Call("", None, 0, name, tensors, dropout=float(dropout or 0), live=live, causal_by=causal_by)
 
 
 def _mask(mask: Any, bias: Any, query: Any, key: Any) -> Any:
@@ -178,9 +184,9 @@ def _torch_call(name: str, arguments: dict[str, Any], result: Any, batch_first: 
     return Call("", None, 0, name, tensors, settings=settings, dropout=dropout, live=live)
 
 
-def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
+def unseen_call(arguments: dict[str, Any], layer: Any, crosses: bool) -> Call:
     """A call of a module that does its own arithmetic: its mask, and what is in its cache of transformers after it,
-    (batch, head, token, head_dim)."""
+    (batch, head, token, head_dim), unless its keys are of a second input."""
     mask, tensors = arguments.get("attention_mask"), {}
     if getattr(mask, "ndim", 0) == 4:
         tensors["attn_mask"] = attended(kept(mask))
@@ -191,7 +197,8 @@ def unseen_call(arguments: dict[str, Any], layer: Any) -> Call:
     if is_of_keys and getattr(x, "ndim", 0) == 3 and keys.shape == x.shape[:2]:
         tensors["attn_mask"] = kept(keys)[:, None, None].bool()
     cache = next((value for value in arguments.values() if hasattr(value, "get_seq_length")), None)
-    if cache is not None and not any(arguments.get(name) is not None for name in MEMORY):
+    crosses = crosses or any(arguments.get(name) is not None for name in MEMORY)
+    if cache is not None and not crosses:
         slots = getattr(cache, "self_attention_cache", cache).layers[layer]
         # A cache that the module leaves alone holds nothing.
         if slots.keys is not None:

@@ -341,6 +341,17 @@ def positions_note(call: Seen, about: dict[str, Any]) -> list[str]:
     ]
 
 
+def causal_note(call: Seen, about: dict[str, Any]) -> list[str]:
+    """Why an attention function that got no mask was causal where the config says that the layer is not, or was not."""
+    is_causal = "is_causal" in call.tensors and bool(call["is_causal"])
+    if not call.causal_by or is_causal == (about["config"].get("mask") == "causal"):
+        return []
+    return [
+        f"{call.name}: no mask came to {call.function}, which then goes by is_causal, as the eager function does not: "
+        f"{call.causal_by}"
+    ]
+
+
 def has_empty_slots(call: Seen) -> bool:
     """Whether slots of a cache are not filled yet: rows of padding that see nothing spread over them, too."""
     keys = call.array("k_heads")

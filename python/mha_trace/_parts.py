@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from . import _files
-from ._capture import bound, is_in_backward, replaced
 from ._functions import kept
 from ._parameters import EPS
 from ._roles import NORMED_ROLES, is_in, is_list
+from ._undone import bound, is_in_backward, replaced
 
 # What the model itself may be called with, and tells which token stands where.
 ABOUT_TOKENS = ("input_ids", "attention_mask", "position_ids", "cache_position")

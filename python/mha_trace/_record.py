@@ -146,6 +146,12 @@ class record:  # noqa: N801 - it is used as a function, and is a context manager
         if self._capture.left_out:
             what = "; ".join(f"{path} is {kind}" for path, kind in self._capture.left_out.items())
             return f"error: nothing was recorded: {what}, which is no softmax attention\nhelp: ask for other layers"
+        if self._capture.no_cores:
+            path, why = next(iter(self._capture.no_cores.items()))
+            return (
+                f"error: nothing was recorded: {path or 'the model'} has no projection of its output, and {why}, "
+                "so that no core could be read\nhelp: record what computes it, by record_function"
+            )
         if self._alike:
             some, last = ", ".join(self._alike[:4]) or "the model", self._alike[0].rpartition(".")[2]
             more = ", …" if len(self._alike) > 4 else ""

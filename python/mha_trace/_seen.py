@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,12 @@ class Seen:
     # Tensors of the graph whose gradients are these, and what makes the documented order of axes of them.
     live: dict[str, tuple[Any, Any]] = field(default_factory=dict, repr=False)
     problem: str = ""
+    # The core, by the products and the softmax that ran, where the module does its own arithmetic, and why some of what
+    # ran is none.
+    arithmetic: dict[str, Any] = field(default_factory=dict, repr=False)
+    no_core: str = ""
+    # Why the function of transformers took it as causal or not, where it got no mask.
+    causal_by: str = ""
     # Whether its keys came from elsewhere: it made its queries, and neither of its inputs went through its projection
     # of keys.
     is_borrowed: bool = False
@@ -77,24 +84,27 @@ class Seen:
 
     def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
         """A recorded tensor as a NumPy array; bf16 as float32."""
-        if name not in self.tensors:
-            raise KeyError(f"{name} was not recorded; recorded: {', '.join(self.tensors)}")
-        return as_array(self.tensors[name], name).numpy()
+        if name not in self:
+            raise KeyError(f"{name} was not recorded; recorded: {', '.join(self)}")
+        return as_array(self._all()[name], name).numpy()
+
+    def _all(self) -> Mapping[str, Any]:
+        return ChainMap(self.arithmetic, self.tensors)
 
     def __iter__(self) -> Iterator[str]:
         """The names of what was recorded, so that ``dict(run[0])`` holds it all."""
-        return iter(self.tensors)
+        return iter(self._all())
 
     def __contains__(self, name: object) -> bool:
-        return name in self.tensors
+        return name in self._all()
 
     def keys(self) -> list[str]:
         """The names of what was recorded."""
-        return list(self.tensors)
+        return list(self._all())
 
     def items(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """What was recorded, by name, as NumPy arrays."""
-        return ((name, self[name]) for name in self.tensors)
+        return ((name, self[name]) for name in self)
 
     def array(self, name: str) -> Array | None:
         """A recorded tensor in its own type."""
@@ -104,6 +114,8 @@ class Seen:
         """Whether it is of a module that does its own arithmetic and belongs to no model with a config: the settings of
         a check can say what it does."""
         is_told = self.configs or self.settings or self.is_borrowed
+        if self.arithmetic and "output" not in self.tensors:
+            return False
         return "x" in self.tensors and not is_told and not {"q_heads", "k_heads"} & self.tensors.keys()
 
     def core(self) -> dict[str, Array]:
@@ -112,10 +124,11 @@ class Seen:
         Queries, keys and values have one width in a file; where values have another one, zeros fill up what is
         narrower, which changes no score and no output.
         """
+        seen = self.arithmetic or self.tensors
         if "x" not in self.tensors:
-            found = {name: as_array(tensor, name) for name, tensor in self.tensors.items()}
+            found = {name: as_array(tensor, name) for name, tensor in seen.items()}
         else:
-            found = {name: as_array(self.tensors[name], name) for name in CORE if name in self.tensors}
+            found = {name: as_array(seen[name], name) for name in CORE if name in seen}
         end = "head_outputs" if "q_heads" in found else "out"
         if end in self.gradients:
             own = {f"d_{name}": self.gradients[name] for name in list(found) if name in self.gradients}

@@ -14,10 +14,12 @@ transformers = pytest.importorskip("transformers")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "fixtures"))
 import families  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from cores import CORES  # noqa: E402
 from families_specs import SPECS, class_of  # noqa: E402
 from images import IMAGES  # noqa: E402
 
 import mha_trace  # noqa: E402
+from mha_trace._goldens import AttentionGolden  # noqa: E402
 
 CAUSAL = torch.ones(6, 6).tril().bool()
 
@@ -49,6 +51,68 @@ def told(report):
     assert {step.status for step in report.steps} == {"same"}, str(report)
     assert {found.kind for found in report.findings} <= {"contradiction"}, str(report)
     return [file["parameter"] for file in report.files[0]["diagnosis"]]
+
+
+def test_a_golden_is_told_the_contradiction(tmp_path):
+    """What differs from a golden is named as a check names it; what both contradict is no news."""
+    golden, words = AttentionGolden(tmp_path / "test_one.py", "test", False), ids()
+    with pytest.raises(AssertionError, match="there was no golden"):
+        golden.check(recorded(made("llama"), input_ids=words))
+    golden.check(recorded(made("llama"), input_ids=words))
+    model = made("llama")
+    model.model.layers[0].self_attn.scaling = 0.2
+    wrong = recorded(model, input_ids=words)
+    (found,) = wrong.check().findings
+    with pytest.raises(AssertionError) as error:
+        golden.check(wrong)
+    assert f"has a mistake: contradiction: {found.summary}" in " ".join(str(error.value).split())
+    with pytest.raises(AssertionError) as error:
+        mha_trace.assert_same(recorded(model, input_ids=words.flip(1)), wrong)
+    assert "contradiction" not in str(error.value)
+
+
+def test_a_golden_of_a_core_is_told_the_mistake(tmp_path):
+    model, inputs = CORES["squeezebert"]("eager")
+    golden = AttentionGolden(tmp_path / "test_one.py", "test", False)
+    with pytest.raises(AssertionError, match="there was no golden"):
+        golden.check(recorded(model, **inputs))
+    model.encoder.layers[0].attention.softmax = Lossy()
+    wrong = recorded(model, **inputs)
+    (found,) = wrong.check().findings
+    with pytest.raises(AssertionError) as error:
+        golden.check(wrong)
+    assert f"by its own numbers it has a mistake: {found.summary}" in " ".join(str(error.value).split())
+
+
+class Lossy(torch.nn.Module):
+    """A softmax whose first weights are lost."""
+
+    def forward(self, scores):
+        weights = scores.softmax(-1)
+        return weights.masked_fill(torch.arange(scores.shape[-1]) == 0, 0)
+
+
+SDPA = [
+    ("mllama-text", 1, "mask was stated as none; recorded is causal", "MllamaTextCrossAttention has none"),
+    ("aimv2-text", 0, "mask was stated as causal; recorded is none", "Aimv2Attention calls it with is_causal=False"),
+]
+
+
+@pytest.mark.parametrize(("name", "layer", "said", "cause"), SDPA)
+def test_why_a_function_without_a_mask_is_causal(name, layer, said, cause):
+    """It goes by is_causal, as eager functions do not; they are as the config says."""
+    for attention in ("sdpa", "eager"):
+        model = made(name, attention)
+        with mha_trace.record(model, layer=layer) as run, torch.no_grad():
+            families.caller(SPECS[name]["input"], model)(model)
+        report = run.check()
+        assert report.same == (attention == "eager"), str(report)
+        if attention == "sdpa":
+            assert report.findings[0].summary.startswith(said)
+            assert "no mask came to sdpa, which then goes by is_causal" in str(report)
+            assert cause in str(report)
+        else:
+            assert report.notes == ()
 
 
 def blocked(cells):

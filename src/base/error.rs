@@ -330,6 +330,34 @@ fn brief(text: &str) -> Cow<'_, str> {
     format!("{start} … {}", &text[end..]).into()
 }
 
+/// The most bytes of a word in a line that is shown, and of the line.
+const WORD: usize = 300;
+const LINE: usize = 900;
+
+/// A line as it is shown of what is wrong, or what to do: where it repeats what is very long, the middles of its words are
+/// left out, and that of the whole if it is long all the same.
+pub fn line(text: &str) -> Cow<'_, str> {
+    if text.len() <= WORD {
+        return text.into();
+    }
+    let words: Vec<_> = text.split(' ').map(|word| cut(word, WORD)).collect();
+    cut(&words.join(" "), LINE).into_owned().into()
+}
+
+/// A text of at most so many bytes: of a longer one two thirds of them from its start, and the rest from its end.
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    const MIDDLE: &str = "…";
+    if text.len() <= most {
+        return text.into();
+    }
+    let room = most.saturating_sub(MIDDLE.len());
+    let (head, tail) = (room - room / 3, text.len() - room / 3);
+    let places = || text.char_indices().map(|(at, _)| at);
+    let start = places().take_while(|at| *at <= head).last().unwrap_or_default();
+    let end = places().find(|at| *at >= tail).unwrap_or(text.len());
+    format!("{}{MIDDLE}{}", &text[..start], &text[end..]).into()
+}
+
 /// The names as they can stand in a [`Message`], with commas between; `nothing` where there are none.
 pub fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let quoted = |name: &T| match name.as_ref() {
@@ -417,6 +445,21 @@ mod tests {
         let names: Vec<String> = (0..300).map(|at| format!("t{at}")).collect();
         assert!(listed(&names).ends_with(", t99, and 200 more"));
         assert_eq!(near_miss(&long, &["causal"]), None);
+    }
+
+    #[test]
+    fn lines_are_cut_word_by_word() {
+        let [long, wide] = ["a", "字"].map(|letter| letter.repeat(1000));
+        let told = line(&format!("{long} is not {wide}")).into_owned();
+        let words: Vec<&str> = told.split(' ').collect();
+        assert_eq!(words[1..3], ["is", "not"]);
+        for word in [words[0], words[3]] {
+            assert!(word.len() <= WORD && word.len() > WORD - 8 && word.contains('…'), "{word}");
+        }
+        let short = "few words, and none of them is long ".repeat(10);
+        assert_eq!(line(&short), short);
+        let many = line(&"many words ".repeat(1000)).into_owned();
+        assert!(many.len() <= LINE && many.starts_with("many words") && many.contains('…'));
     }
 
     #[test]

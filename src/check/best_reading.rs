@@ -125,12 +125,16 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
 /// If the file cannot be understood, or candle fails.
 pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
     let found = best(likely(record, flags, tolerances)?, tolerances)?;
-    if !found.is_unknown() || record.config.is_some() {
+    let is_of_merge = found.is_of_the_merge();
+    if !found.is_unknown() && !is_of_merge || record.config.is_some() {
         return Ok(found);
     }
     let states = found.states_of_parts();
+    if states.is_empty() && is_of_merge {
+        return Ok(found);
+    }
     if states.is_empty() {
-        return Ok(in_splits(record, flags, tolerances, &found)?.unwrap_or(found));
+        return Ok(in_splits(record, flags, tolerances, &found).unwrap_or(found));
     }
     // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.
     let mut rest = record.clone();
@@ -157,11 +161,11 @@ fn in_splits(
     flags: &Settings,
     tolerances: &Tolerances,
     found: &Recomputed,
-) -> Result<Option<Recomputed>> {
+) -> Option<Recomputed> {
     let is_kernel = found.run.config().start != Start::Inputs;
     let scores = found.trace.step(Name::Weights).map(|step| step.value.elem_count());
     if !is_kernel || found.trace.parts().is_some() || scores.is_none_or(|all| all > MOST_SCORES) {
-        return Ok(None);
+        return None;
     }
     for count in SPLITS.into_iter().filter(|count| 2 * count <= found.run.config().sizes.keys()) {
         let flags = Settings { splits: Some(vec![count]), ..flags.clone() };
@@ -169,13 +173,15 @@ fn in_splits(
         let Ok(mut other) = readings.and_then(|readings| best(readings, tolerances)) else {
             continue;
         };
-        if other.is_explained() && !other.is_same() {
+        // What splits do not have, as gradients, is not left out for them.
+        let is_whole = other.unmatched.len() <= found.unmatched.len();
+        if is_whole && other.is_explained() && !other.is_same() {
             let how = tr!("nothing says so, and what is found goes by them");
             other.matches.push(Match::as_it_is("splits", count.to_string()).read(how));
-            return Ok(Some(other));
+            return Some(other);
         }
     }
-    Ok(None)
+    None
 }
 
 /// The same reading; what differs is not explained where no choice depends on it.

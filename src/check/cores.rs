@@ -215,7 +215,9 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         own.settings.segments = segments.parse().ok();
         own.settings.key_segments = key_segments.parse().ok();
         let other = other_documents(&stated, &own);
-        let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref())?;
+        let news: Vec<usize> =
+            segments.split(',').filter_map(|count| count.trim().parse().ok()).collect();
+        let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref(), &news)?;
         own.unmatched.extend(left);
         let mut readings = cores(own, vec![qkv])?;
         for reading in &mut readings {

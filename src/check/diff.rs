@@ -47,7 +47,8 @@ pub fn diff(
 /// The most numbers of a file that is recomputed to name the mistake in it.
 const NAMED: usize = 1 << 20;
 
-/// The report with the mistake of the side that has one by its own numbers: of small files that state their run.
+/// The report with the mistake of the side that has one by its own numbers, or with what it contradicts and the other
+/// side does not: of small files that state their run.
 fn with_its_mistake(report: Report, sides: [&Path; 2]) -> Report {
     if report.is_same() {
         return report;
@@ -57,15 +58,24 @@ fn with_its_mistake(report: Report, sides: [&Path; 2]) -> Report {
         let counts = files.infos().iter().map(|info| info.shape.iter().product::<usize>());
         files.config().is_some() && counts.sum::<usize>() <= NAMED
     };
-    for path in sides.into_iter().filter(|path| is_small(path)) {
+    let checked = |path: &Path| {
         let (flags, map) = (Settings::default(), NameMap::default());
-        let Ok(found) = check(path, &flags, &map, &Tolerances::default()) else { continue };
-        let mistakes = found.diagnosis.map(|diagnosis| diagnosis.findings).unwrap_or_default();
+        is_small(path).then(|| check(path, &flags, &map, &Tolerances::default()).ok()).flatten()
+    };
+    let [left, right] = sides;
+    for (path, beside) in [(left, right), (right, left)] {
+        let Some(Report { diagnosis, mut contradictions, .. }) = checked(path) else { continue };
+        let mistakes = diagnosis.map(|diagnosis| diagnosis.findings).unwrap_or_default();
         let findings: Vec<_> =
             mistakes.into_iter().filter(|mistake| !mistake.is_rounding()).collect();
-        if !findings.is_empty() {
+        if !contradictions.is_empty() {
+            let others = checked(beside).map(|other| other.contradictions).unwrap_or_default();
+            contradictions.retain(|one| !others.contains(one));
+        }
+        if !findings.is_empty() || !contradictions.is_empty() {
             let diagnosis = Some(Diagnosis { findings, ..Diagnosis::default() });
-            return Report { diagnosis, diagnosed: Some(path.display().to_string()), ..report };
+            let diagnosed = Some(path.display().to_string());
+            return Report { diagnosis, contradictions, diagnosed, ..report };
         }
     }
     report

@@ -255,7 +255,7 @@ impl Explainer<'_, '_> {
     }
 }
 
-/// The mistakes of steps that were not recorded, at the items or rows at which a step is off, and at some heads.
+/// The mistakes of steps that were not recorded, at the items, rows or features at which a step is off, and at some heads.
 fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate]) -> Vec<Candidate> {
     let mut confined = Vec::new();
     let is_likely = |candidate: &&Candidate| {
@@ -273,7 +273,8 @@ fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate])
             if size < 2 || !have_all(at, axis, size) {
                 continue;
             }
-            let is_told = matches!(axis, Axis::Batch | Axis::Query);
+            let is_told =
+                matches!(axis, Axis::Batch | Axis::Query | Axis::HeadDim | Axis::ValueDim);
             let here = off.iter().filter(|(other, _)| is_told && *other == axis);
             let mut choices: Vec<Vec<usize>> = here.map(|(_, places)| places.clone()).collect();
             if axis == Axis::Head {

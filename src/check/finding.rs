@@ -44,6 +44,11 @@ pub struct Number {
 }
 
 impl Finding {
+    /// Whether it is told as a mistake of this step.
+    pub(super) fn is_told_at(&self, step: Name) -> bool {
+        self.summary.strip_prefix(step.as_str()).is_some_and(|rest| rest.starts_with(':'))
+    }
+
     /// Rounding, at the step that it takes furthest.
     pub(super) fn rounding(id: &'static str, step: Name, summary: &str) -> Self {
         Self {

@@ -33,15 +33,15 @@ impl ModuleCall {
     /// # Errors
     /// If candle fails.
     pub fn of(record: &Record, flags: &Settings) -> Result<Option<Self>> {
-        let mut record = record.clone();
         let has_x = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::X));
         if has_x || flags.x.is_some() || flags.q.is_some() || flags.start.is_some() {
             return Ok(None);
         }
-        if flags.weights.is_none() && !has_layer(&record, flags) {
+        if flags.weights.is_none() && !has_layer(record, flags) {
             return Ok(None);
         }
-        let Some([query, key, value]) = places(&record) else { return Ok(None) };
+        let Some([query, key, value]) = places(record) else { return Ok(None) };
+        let mut record = record.clone();
         let tensor = |at: usize| record.entries[at].tensor.clone();
         let of_query = is_same(&tensor(key), &tensor(query))?;
         let of_key = is_same(&tensor(value), &tensor(key))?;

@@ -60,6 +60,18 @@ impl Recomputed {
             && self.diagnosis.as_ref().is_some_and(|found| found.findings.is_empty())
     }
 
+    /// Whether what is named goes wrong where splits are merged, and says of these themselves that they are kept in another way.
+    pub fn is_of_the_merge(&self) -> bool {
+        let findings = self.diagnosis.iter().flat_map(|found| &found.findings);
+        let is_state = |name: Name| self.trace.step(name).is_some_and(Step::is_of_parts);
+        self.trace.step(Name::Sinks).is_some()
+            && findings.into_iter().any(|found| {
+                is_state(found.step)
+                    && found.step != Name::SplitWeights
+                    && found.is_told_at(Name::SplitWeights)
+            })
+    }
+
     /// The file's tensors that are states of splits or tiles.
     pub fn states_of_parts(&self) -> Vec<String> {
         let steps =

@@ -2,12 +2,13 @@
 
 use candle_core::{DType, Tensor};
 
+use super::candidate::ranges;
 use super::cells::multiple;
 use super::finding::Contradiction;
 use base::error::{Result, quoted};
 use file::{Entry, Record};
 use foreign::{Qkv, Unmatched, meanings, numbers};
-use program::{Dequantize, Name, Op, unravel};
+use program::{Dequantize, Name, Op, spans, unravel};
 
 /// Takes out of a file the queries, keys and values that were written in few bits, where those are given too; and what
 /// those stand for that is further from them than rounding takes it.
@@ -76,7 +77,7 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
 }
 
 /// Takes the keys and values of the run's own tokens out of a file, where pages are given that these were written to; and
-/// which of them do not stand at their slots.
+/// which of them do not stand at their slots. Each sequence has so many `news`.
 ///
 /// # Errors
 /// If candle fails.
@@ -84,6 +85,7 @@ pub fn new_keys(
     record: &mut Record,
     given: &Qkv,
     slots: Option<&[Option<usize>]>,
+    news: &[usize],
 ) -> Result<(Vec<Unmatched>, Vec<Contradiction>)> {
     let (mut unmatched, mut found) = (Vec::new(), Vec::new());
     let scales = Name::FEW_BITS.map(|[_, _, scale, ..]| scale);
@@ -130,10 +132,9 @@ pub fn new_keys(
             });
         }
         let pairs = slots.iter().zip(&new).enumerate();
-        let mut pairs = pairs.filter_map(|(token, (slot, row))| Some((token, (*slot)?, row)));
-        let Some((token, slot, row)) = pairs.find(|(_, slot, row)| !is_at(*slot, row)) else {
-            continue;
-        };
+        let pairs = pairs.filter_map(|(token, (slot, row))| Some((token, (*slot)?, row)));
+        let missing: Vec<_> = pairs.filter(|(_, slot, row)| !is_at(*slot, row)).collect();
+        let Some((token, slot, row)) = missing.first().copied() else { continue };
         let there = stored.get(slot).is_some_and(|own| own.iter().all(|number| *number == 0.0));
         let recorded = match (0..count).find(|slot| is_at(*slot, row)) {
             Some(other) if other == slot + 1 => {
@@ -152,9 +153,38 @@ pub fn new_keys(
             own,
             recorded
         );
+        let tokens: Vec<usize> = missing.iter().map(|(token, ..)| *token).collect();
+        let summary = match of_each_sequence(&tokens, new.len(), news) {
+            Some(which) => format!("{summary}; {which}"),
+            None => summary,
+        };
         found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
     }
     Ok((unmatched, found))
+}
+
+/// Which token of each sequence is missing, where it is the same of all of them, and not all that they have.
+fn of_each_sequence(missing: &[usize], tokens: usize, news: &[usize]) -> Option<String> {
+    if news.len() < 2 || missing.len() == tokens || news.iter().sum::<usize>() != tokens {
+        return None;
+    }
+    let spans = spans(news);
+    let are = |of: &dyn Fn(usize, usize) -> usize| {
+        missing.iter().copied().eq(spans.iter().map(|(first, end)| of(*first, *end)))
+    };
+    let all = ranges(missing);
+    if are(&|_, end| end.saturating_sub(1)) {
+        return Some(tr!(
+            "so it is with the last new token of each sequence, and with no other (tokens {all})",
+            all
+        ));
+    }
+    are(&|first, _| first).then(|| {
+        tr!(
+            "so it is with the first new token of each sequence, and with no other (tokens {all})",
+            all
+        )
+    })
 }
 
 /// Takes the tensor of these heads out of a file, and notes that and why it is no step.

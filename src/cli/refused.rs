@@ -15,7 +15,7 @@ use super::meant::{
 };
 use super::run::as_near;
 use super::values::{is_value, typed};
-use super::written::say;
+use super::written::refuse;
 use base::error::shown;
 use base::lang;
 use config::Setting;
@@ -31,8 +31,7 @@ pub fn exit(error: &clap::Error, args: &[OsString]) -> ! {
     let fix = fix.unwrap_or_else(|| {
         tr!("--help lists the flags, --help models those of today's models.").to_owned()
     });
-    let what = tr!("error: {what}", what = shown(&what));
-    say(&format!("{what}{}", tr!("\nhelp: {fix}", fix = shown(&fix))));
+    refuse(&what, &fix);
     std::process::exit(error.exit_code())
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-use base::error::{Error, Message, shown, shown_json};
+use base::error::{Error, Message, line, shown, shown_json};
 use file::{io_reason, is_unread};
 use view::{Block, Palette, Style, wrapped, write_text};
 
@@ -44,11 +44,16 @@ pub fn say(text: &str) {
 /// What stands before the lines of a message but its first.
 const BELOW: &str = "  ";
 
-/// Says on stderr what is wrong and, on a second line, what to do.
+/// Says on stderr what is wrong and what to do.
 pub fn report(error: &Error) {
     let spelled = |message: Message| message.spelled(flag);
-    let what = tr!("error: {what}", what = shown(&spelled(error.what())));
-    let help = tr!("\nhelp: {fix}", fix = shown(&spelled(error.fix())));
+    refuse(&spelled(error.what()), &spelled(error.fix()));
+}
+
+/// Says on stderr what is wrong and, on a second line, what to do.
+pub fn refuse(what: &str, fix: &str) {
+    let what = tr!("error: {what}", what = line(&shown(what)));
+    let help = tr!("\nhelp: {fix}", fix = line(&shown(fix)));
     say(&format!("{what}{help}"));
 }
 

@@ -102,29 +102,41 @@ impl Archive {
 
     /// `count` bytes of a member, from `start` on.
     pub fn range(&self, at: usize, start: u64, count: u64) -> Result<Vec<u8>> {
-        self.unpacked(at, start, count).map_err(|error| unreadable(&self.path, &error))
+        let all = |bytes: &mut dyn Read| {
+            let size = usize::try_from(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            let mut all = Vec::new();
+            // No more than its member can have, which was compared with what is there.
+            all.try_reserve_exact(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            bytes.read_to_end(&mut all)?;
+            if all.len() == size { Ok(all) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        };
+        self.read(at, start, count, all).map_err(|error: io::Error| unreadable(&self.path, &error))
     }
 
-    fn unpacked(&self, at: usize, start: u64, count: u64) -> io::Result<Vec<u8>> {
+    /// What is made of `count` bytes of a member, from `start` on, which are unpacked as they are read.
+    pub fn read<T, E: From<io::Error>>(
+        &self,
+        at: usize,
+        start: u64,
+        count: u64,
+        read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut zip = self.zip.borrow_mut();
-        let member = self.members.get(at).ok_or(io::ErrorKind::NotFound)?;
-        let end = start.checked_add(count).filter(|end| *end <= member.size);
-        let (Ok(size), Some(_)) = (usize::try_from(count), end) else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        let mut bytes = Vec::new();
+        let missing = |kind: io::ErrorKind| E::from(kind.into());
+        let member = self.members.get(at).ok_or_else(|| missing(io::ErrorKind::NotFound))?;
+        if start.checked_add(count).is_none_or(|end| end > member.size) {
+            return Err(missing(io::ErrorKind::UnexpectedEof));
+        }
         if member.stored {
             // These bytes are there: the members do not overlap.
-            bytes.reserve_exact(size);
-            let mut reader = zip.by_index_seek(at)?;
+            let mut reader = zip.by_index_seek(at).map_err(io::Error::from)?;
             reader.seek(SeekFrom::Start(start))?;
-            reader.take(count).read_to_end(&mut bytes)?;
+            read(&mut reader.take(count))
         } else {
-            let mut reader = zip.by_index(at)?;
+            let mut reader = zip.by_index(at).map_err(io::Error::from)?;
             io::copy(&mut reader.by_ref().take(start), &mut io::sink())?;
-            reader.take(count).read_to_end(&mut bytes)?;
+            read(&mut reader.take(count))
         }
-        if bytes.len() == size { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 

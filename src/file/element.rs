@@ -1,11 +1,12 @@
 //! What the elements of a tensor are in a file, and how their bytes become a tensor.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Tensor, WithDType};
 use half::{bf16, f16};
 use safetensors::tensor::Dtype;
 
+use super::input::unreadable;
 use base::error::quoted;
 use base::lang;
 use program::EightBits;
@@ -102,6 +103,50 @@ impl Element {
         }
     }
 
+    /// The same of bytes that are read as they are needed: no second copy of them all is made.
+    pub fn read(
+        &self,
+        bytes: &mut dyn Read,
+        big_endian: bool,
+        shape: &[usize],
+    ) -> Result<Tensor, Unread> {
+        match self.read_as() {
+            DType::U8 => self.numbers::<u8>(bytes, big_endian, shape),
+            DType::I64 => self.numbers::<i64>(bytes, big_endian, shape),
+            DType::F16 => self.numbers::<f16>(bytes, big_endian, shape),
+            DType::BF16 => self.numbers::<bf16>(bytes, big_endian, shape),
+            DType::F64 => self.numbers::<f64>(bytes, big_endian, shape),
+            _ => self.numbers::<f32>(bytes, big_endian, shape),
+        }
+    }
+
+    fn numbers<T: WithDType>(
+        &self,
+        bytes: &mut dyn Read,
+        big_endian: bool,
+        shape: &[usize],
+    ) -> Result<Tensor, Unread> {
+        const PIECE: usize = 1 << 16;
+        let count = byte_length(shape, 1).unwrap_or(usize::MAX);
+        if count <= PIECE {
+            let mut all = vec![0; count * self.size()];
+            bytes.read_exact(&mut all)?;
+            return Ok(self.tensor(all, big_endian, shape)?);
+        }
+        let mut numbers: Vec<T> = Vec::new();
+        numbers
+            .try_reserve_exact(count)
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        while numbers.len() < count {
+            let next = PIECE.min(count - numbers.len());
+            let mut piece = vec![0; next * self.size()];
+            bytes.read_exact(&mut piece)?;
+            let piece = self.tensor(piece, big_endian, &[next])?.to_vec1::<T>();
+            numbers.extend(piece.map_err(not_made)?);
+        }
+        Ok(Tensor::from_vec(numbers, shape, &Device::Cpu).map_err(not_made)?)
+    }
+
     /// Row-major bytes as a tensor, or why they are none.
     pub fn tensor(
         &self,
@@ -155,7 +200,41 @@ impl Element {
             }
             (None, None) => Tensor::from_raw_buffer(&bytes, self.read_as(), shape, &Device::Cpu),
         };
-        tensor.map_err(|error| Fault::new(base::error::Error::from(error).to_string(), DAMAGED))
+        tensor.map_err(not_made)
+    }
+}
+
+fn not_made(error: candle_core::Error) -> Fault {
+    Fault::new(base::error::Error::from(error).to_string(), DAMAGED)
+}
+
+/// Why a tensor was not read.
+pub enum Unread {
+    /// What its bytes are read from fails.
+    Io(io::Error),
+    /// They are no tensor.
+    Fault(Fault),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Fault> for Unread {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Unread {
+    /// The error of the tensor of that name in the file at `path`.
+    pub fn of(self, path: &std::path::Path, name: &str) -> base::error::Error {
+        match self {
+            Self::Io(error) => unreadable(path, &error),
+            Self::Fault(fault) => fault.of(path, name),
+        }
     }
 }
 

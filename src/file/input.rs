@@ -93,6 +93,21 @@ impl Input {
         })
     }
 
+    /// What is made of `count` bytes from `start` on.
+    pub fn stretch<T, E: From<io::Error>>(
+        &self,
+        start: u64,
+        count: u64,
+        read: impl FnOnce(&mut dyn Read) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if start.checked_add(count).is_none_or(|end| end > self.length) {
+            return Err(E::from(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let mut file = self.bytes.borrow_mut();
+        file.seek(SeekFrom::Start(start))?;
+        read(&mut file.as_mut().take(count))
+    }
+
     /// `count` numbers of f32, little endian, from the byte at `start` on. No second copy of them all is made.
     pub fn numbers(&self, start: u64, count: u64) -> Result<Vec<f32>> {
         const PIECE: usize = 1 << 16;

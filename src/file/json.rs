@@ -4,7 +4,7 @@
 //! "NaN", "Infinity" and "-Infinity". A plain nested array, or an object of them, is read too.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io::{BufReader, Seek};
 use std::path::Path;
 
@@ -44,8 +44,8 @@ pub fn open(mut input: Input, opener: Opener) -> Result<Bundle> {
     if head.weight_map.is_some_and(|map| map.is_object()) {
         return index::open(path, &text, opener);
     }
-    let entries = arrays(path, &text)?.into_iter().map(|(name, array)| plain(path, name, array));
-    let entries = entries.collect::<Result<_>>()?;
+    let Members(arrays) = parse(path, &text)?;
+    let entries = plains(path, arrays)?;
     Ok(Bundle::of_record(path, Record { config: None, entries }))
 }
 
@@ -117,27 +117,37 @@ struct TraceText {
     steps: Vec<StepText>,
 }
 
-/// The trace in a file, of whose text no more than a piece is in memory. Nothing where the file is something else or something
-/// is wrong with it, which reading the text as a whole tells.
+/// The trace or the arrays in a file, of whose text no more than a piece is in memory. Nothing where the file is something else
+/// or something is wrong with it, which reading the text as a whole tells.
 fn streamed(input: &mut Input) -> Option<Record> {
     /// A trace says what it is within so many bytes, if it is read like this.
     const START: u64 = 256;
     const PIECE: usize = 1 << 16;
     let start = input.start(START).ok()?;
-    let is_marked = String::from_utf8_lossy(&start).contains("\"format\"");
+    let start = String::from_utf8_lossy(&start);
     // A digit and a comma become eight bytes at most, of which there are half as many again while there is made room for more.
     let needed = u128::from(input.length()).saturating_mul(6);
-    if !is_marked || lacking(needed).is_some() {
+    if lacking(needed).is_some() {
         return None;
     }
     let path = input.path().to_owned();
     input.rewind().ok()?;
     // Single bytes are asked for.
     let bytes = BufReader::with_capacity(PIECE, input);
-    let Object(trace) = serde_json::from_reader::<_, Object<TraceText>>(bytes).ok()?;
-    let head = Head { format: trace.format, version: trace.version, weight_map: None };
-    head.format.as_ref().filter(|_| head.check(&path).is_ok())?;
-    record(&path, trace.config, trace.steps).ok()
+    if start.contains("\"format\"") {
+        let Object(trace) = serde_json::from_reader::<_, Object<TraceText>>(bytes).ok()?;
+        let head = Head { format: trace.format, version: trace.version, weight_map: None };
+        head.format.as_ref().filter(|_| head.check(&path).is_ok())?;
+        return record(&path, trace.config, trace.steps).ok();
+    }
+    let entries = if start.trim_start().starts_with('{') {
+        let Members(arrays) = serde_json::from_reader(bytes).ok()?;
+        let is_head = |name: &str| ["format", "version", "weight_map"].contains(&name);
+        plains(&path, arrays).ok().filter(|all| all.iter().all(|entry| !is_head(&entry.name)))?
+    } else {
+        vec![plain(&path, String::new(), serde_json::from_reader(bytes).ok()?).ok()?]
+    };
+    Some(Record { config: None, entries })
 }
 
 fn read_trace(path: &Path, text: &str) -> Result<Record> {
@@ -190,17 +200,14 @@ fn entry(path: &Path, step: StepText) -> Result<Entry> {
 }
 
 /// The arrays of an object, by name, of which there may be only one of each.
-fn arrays(path: &Path, text: &str) -> Result<BTreeMap<String, Array>> {
-    let Members(members) = parse::<Members<Array>>(path, text)?;
-    let mut arrays = BTreeMap::new();
-    for (name, array) in members {
-        if arrays.contains_key(&name) {
-            let what = tr!("array \"{quoted}\" is there twice", quoted = quoted(&name));
-            return Err(Error::file(path, what, "keep one of them"));
-        }
-        arrays.insert(name, array);
+fn plains(path: &Path, mut arrays: Vec<(String, Array)>) -> Result<Vec<Entry>> {
+    arrays.sort_by(|(one, _), (next, _)| one.cmp(next));
+    let twice = arrays.iter().zip(arrays.iter().skip(1)).find(|(one, next)| one.0 == next.0);
+    if let Some(((twice, _), _)) = twice {
+        let what = tr!("array \"{quoted}\" is there twice", quoted = quoted(twice));
+        return Err(Error::file(path, what, "keep one of them"));
     }
-    Ok(arrays)
+    arrays.into_iter().map(|(name, array)| plain(path, name, array)).collect()
 }
 
 /// An array that stands alone, without a dtype: integers stay integers, to be told from a float mask.

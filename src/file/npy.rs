@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use candle_core::{DType, Tensor};
 
 use super::bundle::{Bundle, Info, Tensors};
-use super::element::{DAMAGED, Element, Fault, byte_length, gather, row_major};
+use super::element::{DAMAGED, Element, Fault, Unread, byte_length, gather, row_major};
 use super::input::{Input, NAMED_WRONGLY, TRUNCATED};
 use base::error::{Error, Result};
 
@@ -93,17 +93,19 @@ impl Header {
     }
 
     /// The data as a tensor.
-    pub fn tensor(&self, bytes: Vec<u8>) -> Result<Tensor, Fault> {
+    pub fn tensor(&self, data: &mut dyn Read) -> Result<Tensor, Unread> {
         let element = self.element.clone()?;
         if !self.fortran || self.shape.len() < 2 {
-            return element.tensor(bytes, self.big_endian, &self.shape);
+            return element.read(data, self.big_endian, &self.shape);
         }
+        let mut bytes = Vec::new();
+        data.read_to_end(&mut bytes)?;
         let reversed: Vec<usize> = self.shape.iter().rev().copied().collect();
         let mut strides = row_major(&reversed);
         strides.reverse();
         let gathered = gather(&bytes, element.size(), &self.shape, &strides);
         let bytes = gathered.ok_or_else(|| Fault::new(tr!("its data is short"), TRUNCATED))?;
-        element.tensor(bytes, self.big_endian, &self.shape)
+        Ok(element.tensor(bytes, self.big_endian, &self.shape)?)
     }
 
     /// The data, four bytes a character, as text. numpy fills it up with zeros.
@@ -209,8 +211,9 @@ impl Tensors for Npy {
     fn read(&self, _: usize) -> Result<Tensor> {
         let fail = |fault: Fault| fault.of(self.input.path(), "");
         let length = self.header.data_length().map_err(fail)?;
-        let bytes = self.input.range(self.header.length, length)?;
-        self.header.tensor(bytes).map_err(fail)
+        let read = |bytes: &mut dyn Read| self.header.tensor(bytes);
+        let tensor = self.input.stretch(self.header.length, length, read);
+        tensor.map_err(|unread| unread.of(self.input.path(), ""))
     }
 }
 

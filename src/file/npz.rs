@@ -1,7 +1,7 @@
 //! numpy's npz format, a zip archive of npy files: arrays by step name, and the config as a text that holds JSON.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
@@ -42,8 +42,9 @@ impl Tensors for Npz {
         let fail = |fault: Fault| fault.of(&self.path, name);
         header.element.clone().map_err(fail)?;
         let length = header.data_length().map_err(fail)?;
-        let bytes = self.archive.range(*member, header.length, length)?;
-        header.tensor(bytes).map_err(fail)
+        let read = |bytes: &mut dyn Read| header.tensor(bytes);
+        let tensor = self.archive.read(*member, header.length, length, read);
+        tensor.map_err(|unread| unread.of(&self.path, name))
     }
 }
 

@@ -111,6 +111,7 @@ pub fn open_place(place: &Path) -> Result<Bundle> {
         Some(asked) if !bundle.infos().iter().any(|info| is_asked(&info.name)) => {
             Err(lacks(&path, asked, &names(&bundle)))
         }
+        None if bundle.infos().iter().all(|info| !info.name.is_empty()) => Ok(bundle),
         _ => Ok(together(&path, vec![bundle], is_asked)),
     }
 }

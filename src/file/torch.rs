@@ -30,7 +30,14 @@ struct Torch {
     big_endian: bool,
     views: Vec<View>,
     /// The packed storages that several tensors share, which are unpacked for the first of them.
-    shared: HashMap<usize, OnceCell<Vec<u8>>>,
+    shared: HashMap<usize, Shared>,
+}
+
+/// What several tensors are of in a storage: its bytes from the first to the last that one of them has.
+struct Shared {
+    start: u64,
+    end: u64,
+    bytes: OnceCell<Vec<u8>>,
 }
 
 impl Torch {
@@ -41,17 +48,17 @@ impl Torch {
             return archive.range(member, start, length);
         };
         let fail = |kind: io::ErrorKind| unreadable(&self.path, &kind.into());
-        let storage = if let Some(storage) = shared.get() {
+        let storage = if let Some(storage) = shared.bytes.get() {
             storage
         } else {
-            let size = archive.members().get(member).map_or(0, |member| member.size);
+            let size = shared.end.saturating_sub(shared.start);
             if lacking(size.into()).is_some() {
                 return Err(fail(io::ErrorKind::OutOfMemory));
             }
-            let unpacked = archive.range(member, 0, size)?;
-            shared.get_or_init(|| unpacked)
+            let unpacked = archive.range(member, shared.start, size)?;
+            shared.bytes.get_or_init(|| unpacked)
         };
-        let start = usize::try_from(start).ok();
+        let start = start.checked_sub(shared.start).and_then(|start| usize::try_from(start).ok());
         let end = start.zip(usize::try_from(length).ok());
         let end = end.and_then(|(start, length)| start.checked_add(length));
         let part = start.zip(end).and_then(|(start, end)| storage.get(start..end));
@@ -72,6 +79,13 @@ struct View {
     span: usize,
 }
 
+impl View {
+    /// The first byte of the storage that it has, and the one behind its last, where an element has so many.
+    fn bytes(&self, size: usize) -> (u64, u64) {
+        ((self.offset * size) as u64, ((self.offset + self.span) * size) as u64)
+    }
+}
+
 impl Tensors for Torch {
     fn read(&self, at: usize) -> Result<Tensor> {
         let view = &self.views[at];
@@ -79,8 +93,8 @@ impl Tensors for Torch {
         let element = view.element.clone().map_err(fail)?;
         let size = element.size();
         // Both were found to lie in the storage.
-        let (start, length) = ((view.offset * size) as u64, (view.span * size) as u64);
-        let mut bytes = self.range(view.member, start, length)?;
+        let (start, end) = view.bytes(size);
+        let mut bytes = self.range(view.member, start, end - start)?;
         if view.strides != row_major(&view.shape) {
             let gathered = gather(&bytes, size, &view.shape, &view.strides);
             bytes = gathered.ok_or_else(|| fail(beyond_storage()))?;
@@ -136,13 +150,17 @@ pub fn open(input: Input) -> Result<Bundle> {
         Info::unlabelled(view.name.clone(), dtype, view.shape.clone())
     });
     let infos = infos.collect();
-    let (mut known, mut shared) = (HashSet::new(), HashMap::new());
+    let mut shared = HashMap::new();
     for view in &views {
         let is_packed = archive.members().get(view.member).is_some_and(|member| !member.stored);
-        if is_packed && !known.insert(view.member) {
-            shared.insert(view.member, OnceCell::new());
-        }
+        let Some(element) = view.element.as_ref().ok().filter(|_| is_packed) else { continue };
+        let (start, end) = view.bytes(element.size());
+        let (count, all) =
+            shared.entry(view.member).or_insert((0, Shared { start, end, bytes: OnceCell::new() }));
+        (*count, all.start, all.end) = (*count + 1, all.start.min(start), all.end.max(end));
     }
+    let several = shared.into_iter().filter(|(_, (count, _))| *count > 1);
+    let shared = several.map(|(member, (_, all))| (member, all)).collect();
     let torch = Torch { path: path.clone(), archive, big_endian, views, shared };
     Ok(Bundle::new(path, None, infos, Box::new(torch)))
 }

@@ -1,5 +1,8 @@
 //! What a file holds of a kernel's other arguments: its scale, its mask, its lengths.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use super::evidence::Evidence;
 use super::given_masks::MASKS;
 use super::matched::Match;
@@ -309,9 +312,11 @@ fn several_documents(ends: &[f64]) -> Option<String> {
 /// If one holds what it cannot mean.
 pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Vec<Match>> {
     let mut matches = Vec::new();
+    let (mut places, mut taken) = (places(record), HashSet::new());
     for argument in ARGUMENTS {
-        let Some(at) = position(record, argument) else { continue };
-        let entry = record.entries.remove(at);
+        let Some((at, entry)) = called(record, &places, argument) else { continue };
+        places.retain(|own| *own != at);
+        taken.insert(entry.name.clone());
         let setting = Setting::named(argument.key);
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
         let numbers = written(&entry.tensor)?;
@@ -331,6 +336,7 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
         let how = tr!("which is {numbers}", numbers = quoted(&listed(&numbers)));
         matches.push(Match::as_it_is(argument.key, &entry.name).read(how));
     }
+    record.entries.retain(|entry| !taken.contains(&entry.name));
     // Without those of the queries they are those of both.
     if settings.segments.is_none() {
         settings.segments = settings.key_segments.take();
@@ -371,18 +377,17 @@ pub fn take_evidence(
     record: &mut Record,
     is_stated: impl Fn(&Setting) -> bool,
 ) -> Result<Vec<Evidence>> {
-    let (mut found, mut taken) = (Vec::new(), Vec::new());
+    let (mut found, mut taken) = (Vec::new(), HashSet::new());
+    let places = places(record);
     let arguments = ARGUMENTS.iter().map(|argument| (argument, true));
     for (argument, is_argument) in arguments.chain(SAID.iter().map(|argument| (argument, false))) {
         let is_named = || Setting::named(argument.key).is_some_and(&is_stated);
-        let Some(at) = position(record, argument).filter(|_| !is_argument || is_named()) else {
-            continue;
-        };
-        let Some(entry) = record.entries.get(at) else { continue };
+        let entry = called(record, &places, argument);
+        let Some((_, entry)) = entry.filter(|_| !is_argument || is_named()) else { continue };
         let Some(text) = (argument.text)(&written(&entry.tensor)?) else { continue };
         found.push(Evidence::of(argument.key, argument.step, entry, text));
         // One number may say two things.
-        taken.push(entry.name.clone());
+        taken.insert(entry.name.clone());
     }
     record.entries.retain(|entry| !taken.contains(&entry.name));
     Ok(found)
@@ -408,9 +413,24 @@ pub fn said_by_config(config: &Settings, flags: &Settings) -> Vec<Evidence> {
     found
 }
 
-/// Where a file has an argument, and no step of that name.
-fn position(record: &Record, argument: &Argument) -> Option<usize> {
-    let is_it =
-        |entry: &Entry| is_called(&entry.name, argument.names) && entry.tensor.elem_count() > 0;
-    record.entries.iter().position(is_it)
+/// Where the tensors of a file stand that are called as an argument is.
+fn places(record: &Record) -> Vec<usize> {
+    static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+        let all = ARGUMENTS.iter().chain(SAID);
+        all.flat_map(|argument| argument.names).copied().collect()
+    });
+    let is_called = |name: &str| NAMES.contains(last_segment(name).to_ascii_lowercase().as_str());
+    let entries = record.entries.iter().enumerate();
+    entries.filter(|(_, entry)| is_called(&entry.name)).map(|(at, _)| at).collect()
+}
+
+/// The tensor of a file that an argument is, and where it stands.
+fn called<'r>(
+    record: &'r Record,
+    places: &[usize],
+    argument: &Argument,
+) -> Option<(usize, &'r Entry)> {
+    let mut entries = places.iter().filter_map(|at| Some((*at, record.entries.get(*at)?)));
+    entries
+        .find(|(_, entry)| is_called(&entry.name, argument.names) && entry.tensor.elem_count() > 0)
 }

@@ -1,6 +1,6 @@
 //! The names and layouts in which people's code keeps the weights of the four projections.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use super::latent;
@@ -169,12 +169,16 @@ impl Without {
 fn layers(names: &[&str], without: Without) -> Vec<Layer> {
     let ends_before = without.output;
     let mut found: BTreeMap<String, Layer> = BTreeMap::new();
+    let schemes = schemes();
+    let names = &of_weights(names, &schemes);
     let known: HashSet<&str> = names.iter().copied().collect();
     // Without the output projection a module's name may be of its projections or of the layer.
     let mut taken: HashSet<String> = HashSet::new();
-    for Scheme { inputs, outputs, stored } in schemes() {
+    let firsts = schemes.iter().filter_map(|scheme| scheme.inputs.first());
+    let prefixes = Prefixes::of(names, firsts.map(|(weight, _)| weight.clone()));
+    for Scheme { inputs, outputs, stored } in schemes {
         let Some((first, _)) = inputs.first() else { continue };
-        for prefix in names.iter().filter_map(|name| prefix_of(name, first)) {
+        for prefix in prefixes.before(first) {
             let has = |(weight, _): &&Names| known.contains(format!("{prefix}{weight}").as_str());
             let needed = if inputs.len() == 3 { 3 - without.inputs } else { inputs.len() };
             if found.contains_key(prefix) || !inputs.iter().take(needed).all(|names| has(&names)) {
@@ -191,6 +195,45 @@ fn layers(names: &[&str], without: Without) -> Vec<Layer> {
         }
     }
     found.into_values().collect()
+}
+
+/// The names that end as those of weights do, by their last two bytes: of hundreds of thousands the others are done with.
+fn of_weights<'a>(names: &[&'a str], schemes: &[Scheme]) -> Vec<&'a str> {
+    let end = |name: &str| name.as_bytes().last_chunk::<2>().map(|end| u16::from_le_bytes(*end));
+    let mut ends = vec![false; 1 << 16];
+    for (weight, _) in schemes.iter().flat_map(|scheme| scheme.inputs.iter().chain(&scheme.outputs))
+    {
+        if let Some(end) = end(weight).and_then(|end| ends.get_mut(usize::from(end))) {
+            *end = true;
+        }
+    }
+    let is_end = |name: &&&str| end(name).and_then(|end| ends.get(usize::from(end))) == Some(&true);
+    names.iter().filter(is_end).copied().collect()
+}
+
+/// What stands before the names of weights in those of a file's tensors. Each name is looked through once, however many
+/// weights there are.
+struct Prefixes<'a>(HashMap<String, Vec<&'a str>>);
+
+impl<'a> Prefixes<'a> {
+    fn of(names: &[&'a str], weights: impl Iterator<Item = String>) -> Self {
+        let mut found: HashMap<String, Vec<&str>> = weights.map(|own| (own, Vec::new())).collect();
+        let longest = found.keys().map(String::len).max().unwrap_or_default();
+        for name in names {
+            let ends = name.rmatch_indices(['.', '/', '_', ':']).map(|(at, _)| at + 1);
+            let behind = ends.chain([0]).filter_map(|at| name.get(at..));
+            for last in behind.take_while(|last| last.len() <= longest) {
+                let Some(prefixes) = found.get_mut(last) else { continue };
+                prefixes.extend(prefix_of(name, last));
+            }
+        }
+        Self(found)
+    }
+
+    /// What stands before a weight, in the order of the names.
+    fn before(&self, weight: &str) -> impl Iterator<Item = &'a str> {
+        self.0.get(weight).into_iter().flatten().copied()
+    }
 }
 
 /// What stands before `last` in `name`, if that is a whole segment or nothing.
@@ -319,12 +362,16 @@ fn none_found(names: &[&str]) -> Error {
 /// The names that are there and those that are missing of the layer that is the most complete.
 fn nearly(names: &[&str]) -> Option<(Vec<String>, Vec<String>)> {
     let mut best: Option<(Vec<String>, Vec<String>)> = None;
+    let schemes = schemes();
+    let names = &of_weights(names, &schemes);
     let known: HashSet<&str> = names.iter().copied().collect();
-    for Scheme { inputs, outputs, .. } in schemes() {
+    let weights =
+        schemes.iter().flat_map(|scheme| &scheme.inputs).map(|(weight, _)| weight.clone());
+    let all = Prefixes::of(names, weights);
+    for Scheme { inputs, outputs, .. } in schemes {
         // The output projection's names are too common to tell a layer.
-        let weights = inputs.iter().map(|(weight, _)| weight);
-        let prefixes = weights.flat_map(|last| names.iter().map(|name| prefix_of(name, last)));
-        for prefix in prefixes.flatten().collect::<BTreeSet<_>>() {
+        let prefixes = inputs.iter().flat_map(|(weight, _)| all.before(weight));
+        for prefix in prefixes.collect::<BTreeSet<_>>() {
             let has = |weight: &str| known.contains(format!("{prefix}{weight}").as_str());
             let output = outputs.iter().find(|(weight, _)| has(weight)).or(outputs.first());
             let wanted = inputs.iter().chain(output).map(|(weight, _)| weight);

@@ -34,8 +34,10 @@ const FIRST_PAGES: &[&str] = &["paged_kv_indptr", "kv_indptr"];
 const INDICES: &[&str] = &["paged_kv_indices", "kv_indices", "kv_page_indices"];
 const LAST_LENGTHS: &[&str] = &["paged_kv_last_page_len", "kv_last_page_len"];
 const BOTH: &[&str] = &["kv_cache", "paged_kv_cache"];
-const CACHES: [&[&str]; 2] =
-    [&["k_cache", "key_cache", "k_buffer"], &["v_cache", "value_cache", "v_buffer"]];
+const CACHES: [&[&str]; 2] = [
+    &["k_cache", "key_cache", "k_buffer", "paged_k_cache"],
+    &["v_cache", "value_cache", "v_buffer", "paged_v_cache"],
+];
 const SLOT_MAPPING: &str = "slot_mapping";
 
 /// The ways to read a file's pages, the likeliest first; none where it has no table of them.

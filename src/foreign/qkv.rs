@@ -57,7 +57,8 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
 /// # Errors
 /// If candle fails.
 pub fn unpacked(record: Record) -> Result<Record> {
-    let mut all = Record { config: record.config, entries: Vec::new() };
+    let entries = Vec::with_capacity(record.entries.len());
+    let mut all = Record { config: record.config, entries };
     for entry in record.entries {
         let gradient = gradient_of(&entry.name);
         let name = gradient.as_deref().unwrap_or(&entry.name);

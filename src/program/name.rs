@@ -1,9 +1,10 @@
 //! The steps that there can be: one row each, with all that there is to know of it by its name alone.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use super::called::{
     ATTN_OUTPUT, C_KV, CONCAT, CONTEXT, DOT_PRODUCTS, HEADS, HOOKED, INPUT, K_PAST, K_ROT, KEY,
@@ -545,7 +546,10 @@ impl Name {
 
     /// The step of that very name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|step| step.as_str() == name)
+        // Files of many tensors ask for each of their names, again and again.
+        static NAMED: LazyLock<HashMap<&'static str, Name>> =
+            LazyLock::new(|| Name::ALL.iter().map(|step| (step.as_str(), *step)).collect());
+        NAMED.get(name).copied()
     }
 
     /// The step of that very name, if it is one that files hold.

@@ -41,11 +41,17 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
         Text::toned(verdict.name(), tone(verdict)),
         tr!("{translated}, {compared}", translated, compared),
     )];
-    let against = report
+    let against: Vec<Block> = report
         .contradictions
         .iter()
-        .map(|found| tr!("contradiction: {summary}", summary = found.summary));
-    blocks.extend(against.map(Block::text));
+        .map(|found| Block::text(tr!("contradiction: {summary}", summary = found.summary)))
+        .collect();
+    // What one of two files contradicts stands with its mistakes.
+    let (above, beside) = match report.diagnosed {
+        Some(_) => (Vec::new(), against),
+        None => (against, Vec::new()),
+    };
+    blocks.extend(above);
     blocks.extend(facts(report).into_iter().map(Block::Fact));
     if tables == Tables::Shown || (tables == Tables::OfDifferences && !report.is_same()) {
         blocks.push(Block::Table(table(report, sides)));
@@ -68,6 +74,7 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     let side =
         side.map(|file| tr!("by its own numbers {file} has a mistake:", file = quoted(file)));
     blocks.extend(side.map(Block::text));
+    blocks.extend(beside);
     let found = report.diagnosis.iter().flat_map(diagnosis_lines);
     blocks.extend(found.map(Block::text));
     blocks.extend(readings_that_fit(report).into_iter().map(Block::text));

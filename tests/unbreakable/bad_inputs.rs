@@ -254,3 +254,90 @@ fn whatever_is_bad_is_refused_in_two_lines() {
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), all.len(), faults.join("\n"));
     assert_eq!(super::names(at), before);
 }
+
+/// What a refusal takes at most, whatever it repeats.
+const LONGEST: usize = 2048;
+
+/// Commands that repeat a word, `*`: as a name of a tensor, a key or a value in a file, and on the command line.
+const REPEAT: [&[&str]; 24] = [
+    &["check", "tensor.json"],
+    &["check", "two.json"],
+    &["check", "step.json"],
+    &["check", "key.json"],
+    &["check", "value.json"],
+    &["check", "index.json"],
+    &["diff", "tensor.json", "index.json"],
+    &["diff", "--by-layer", "tensor.json", "step.json"],
+    &["check", "--format", "json", "two.json"],
+    &["--model-config", "model.json"],
+    &["--model-config", "scaling.json"],
+    &["--weights", "two.json"],
+    &["check", "tensor.json:*"],
+    &["check", "tensor.json", "--map", "*=x"],
+    &["check", "tensor.json", "--map", "x=*"],
+    &["explain", "*"],
+    &["check", "*", "*"],
+    &["diff", "--by-layer", "*", "*"],
+    &["*"],
+    &["--*"],
+    &["--heads", "*"],
+    &["--key-mask", "*"],
+    &["--tokens=*", "-t", "2"],
+    &["bugs", "*", "*"],
+];
+
+#[test]
+fn long_words_make_no_long_refusal() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    let words = [
+        "x".repeat(100_000),
+        "ab ".repeat(33_000),
+        "`heads`=".repeat(12_000),
+        "\u{5b57}".repeat(33_000),
+    ];
+    for word in words {
+        let model = r#""hidden_size": 8, "num_attention_heads": 2"#;
+        for (file, held) in [
+            ("tensor.json", format!(r#"{{"{word}": [1, 2]}}"#)),
+            ("two.json", format!(r#"{{"{word}": [1], "{word}2": [2], "scores": [[1]]}}"#)),
+            (
+                "step.json",
+                format!(
+                    r#"{{"format": "mha-trace", "version": 1, "steps": [{{"name": "{word}", "dtype": "{word}", "data": [1]}}]}}"#
+                ),
+            ),
+            (
+                "key.json",
+                format!(
+                    r#"{{"format": "mha-trace", "version": 1, "config": {{"{word}": 1}}, "steps": []}}"#
+                ),
+            ),
+            (
+                "value.json",
+                format!(
+                    r#"{{"format": "mha-trace", "version": 1, "config": {{"mask": "{word}"}}, "steps": []}}"#
+                ),
+            ),
+            ("index.json", format!(r#"{{"weight_map": {{"{word}": "{word}"}}}}"#)),
+            ("model.json", format!(r#"{{"model_type": "{word}", "{word}": 1}}"#)),
+            (
+                "scaling.json",
+                format!(
+                    r#"{{"model_type": "llama", {model}, "rope_scaling": {{"rope_type": "{word}"}}}}"#
+                ),
+            ),
+        ] {
+            fs::write(at.join(file), held).expect("written");
+        }
+        for (args, language) in REPEAT.iter().flat_map(|args| [(args, "en"), (args, "zh")]) {
+            let args: Vec<String> = args.iter().map(|arg| arg.replace('*', &word)).collect();
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            let output = super::run(at, &[&["--lang", language], &args[..]].concat());
+            let said = text(&output.stderr);
+            let start: String = format!("{args:?}: {said}").chars().take(300).collect();
+            assert_eq!(output.status.code(), Some(2), "{start}");
+            assert!(!said.is_empty() && said.len() <= LONGEST, "{} bytes: {start}", said.len());
+        }
+    }
+}

@@ -11,7 +11,7 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
-use super::entries::{as_handed_over, given, in_one_type, seen_outside};
+use super::entries::{given, in_one_type, seen_outside, take_from};
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::with_settings_of_others;
@@ -43,7 +43,11 @@ pub fn checked(
     };
     let own = sides.right.records(&partner.path);
     let by_itself = || by_itself(sides, (at, [node, partner]), &own, found, tolerances);
-    let [meant] = sides.left.records(&node.path)[..] else { return by_itself() };
+    let meant = sides.left.records(&node.path);
+    let [meant] = meant[..] else {
+        let passes = pass_by_pass(sides, (at, &node.path), [&meant, &own], found, tolerances)?;
+        return passes.map_or_else(by_itself, |found| Ok(Some(found)));
+    };
     let reference = open_place(meant)?;
     let Some(mut settings) = reference.config().cloned() else {
         return by_itself();
@@ -84,9 +88,7 @@ pub fn checked(
     if let Some(port) = port.filter(|_| sides.right.ranks.passes.len() == 1) {
         facts.extend(other_parameters(&reference, &port, sides.right.ranks.count)?);
         facts.extend(other_memory(sides, &reference, &port)?);
-        let seen = given(&port, |name| [Name::X, Name::Memory].contains(&name))?;
-        entries.retain(|own| seen.iter().all(|seen| seen.name != own.name));
-        entries.extend(seen.into_iter().chain(as_handed_over(&reference, &port)?));
+        take_from(&port, &reference, &[Name::X, Name::Memory], &mut entries)?;
     }
     for entry in seen_outside(sides, at, &reference, kept.as_deref())? {
         if !entries.iter().any(|own| own.name == entry.name) {
@@ -136,6 +138,58 @@ pub fn checked(
     }
 }
 
+/// The verdict on the passes of a cache, each with the settings and parameters of the reference's, and with what the port has
+/// itself of its tokens and of earlier ones: on the first that differs, or on the first one. Nothing where they do not stand
+/// beside those of the reference, or do not say all that they got.
+fn pass_by_pass(
+    sides: &Sides,
+    (at, layer): (usize, &str),
+    [meant, own]: [&[&PathBuf]; 2],
+    found: Measure,
+    tolerances: &Tolerances,
+) -> Result<Option<(Option<Report>, Vec<String>)>> {
+    const GIVEN: [Name; 4] = [Name::X, Name::Memory, Name::KPast, Name::VPast];
+    if meant.len() != own.len() || sides.right.ranks.count > 1 {
+        return Ok(None);
+    }
+    let (mut first, mut facts) = (None, Vec::new());
+    for (meant, path) in meant.iter().zip(own) {
+        let (reference, port) = (open_place(meant)?, open_place(path)?);
+        let shape = |file: &Bundle| {
+            let x = file.infos().iter().find(|info| info.name == Name::X.as_str());
+            x.map(|x| x.shape.clone())
+        };
+        let (Some(config), Some(_)) = (
+            reference.config(),
+            shape(&port).filter(|own| shape(&reference).as_ref() == Some(own)),
+        ) else {
+            return Ok(None);
+        };
+        let mut entries = given(&reference, |name| !GIVEN.contains(&name))?;
+        take_from(&port, &reference, &GIVEN, &mut entries)?;
+        let record = Record { config: Some(config.clone()), entries: in_one_type(entries)? };
+        if first.is_none() {
+            facts = other_parameters(&reference, &port, sides.right.ranks.count)?;
+        }
+        let (flags, map) = (Settings::default(), NameMap::default());
+        let checked = checked_whole(path, record.clone(), &flags, &map, tolerances);
+        let Ok(report) = checked.map(|checked| checked.report) else { return Ok(None) };
+        if report.is_same() {
+            first.get_or_insert(report);
+            continue;
+        }
+        let other = that_fits(with_settings_of_others(sides, layer, &record)?, path, tolerances);
+        first = Some(report).filter(|_| other.is_none());
+        facts.extend(other);
+        break;
+    }
+    let is_open = first.as_ref().is_some_and(|first| !explains(first));
+    if facts.is_empty() && is_open && found.error > MUCH * found.tolerance {
+        facts = shown_by_records(sides, at, meant, own)?;
+    }
+    Ok(Some((first, facts)))
+}
+
 /// The verdict on what a port recorded of its attention, by what it says itself of what it was given: a core does, and each
 /// step of a cache.
 fn by_itself(
@@ -159,8 +213,9 @@ fn by_itself(
     let meant = sides.left.parameters(&node.path)?;
     let ranks = sides.right.ranks.count;
     let mut facts = differing(&meant, &sides.right.parameters(&partner.path)?, ranks)?;
-    // More than rounding makes of equal inputs in f32.
-    let is_more = own.len() > 1 || found.half.is_none() && found.error > ALLOWED * found.tolerance;
+    // More than rounding makes of equal inputs.
+    let is_more =
+        (own.len() > 1 || found.half.is_none()) && found.error > ALLOWED * found.tolerance;
     let agrees = |read: usize| -> Result<bool> {
         Ok(sides.measured(read)?.is_some_and(|found| found.error <= found.tolerance))
     };

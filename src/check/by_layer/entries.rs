@@ -25,8 +25,21 @@ fn steps(file: &Bundle, is_asked: impl Fn(Name) -> bool) -> Result<Vec<Entry>> {
     asked.map(|(at, info)| Ok(info.clone().with(file.tensor_at(at)?))).collect()
 }
 
+/// Takes what a port was given of some names, and what it computed, into a record of the reference's.
+pub fn take_from(
+    port: &Bundle,
+    reference: &Bundle,
+    names: &[Name],
+    entries: &mut Vec<Entry>,
+) -> Result<()> {
+    let seen = given(port, |name| names.contains(&name))?;
+    entries.retain(|own| seen.iter().all(|seen| seen.name != own.name));
+    entries.extend(seen.into_iter().chain(as_handed_over(reference, port)?));
+    Ok(())
+}
+
 /// The steps that a port computed.
-pub fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
+fn as_handed_over(reference: &Bundle, port: &Bundle) -> Result<Vec<Entry>> {
     let mut entries = computed(port)?;
     if port.config().is_none() && [Name::Q, Name::K].iter().all(|name| !has(port, *name)) {
         behind_rotation(&mut entries, reference);

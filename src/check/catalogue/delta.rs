@@ -1,5 +1,7 @@
 //! Which mistakes of the delta rule are known? Those of a token follow from the operation, these are of its chunks.
 
+use std::collections::HashSet;
+
 use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
@@ -187,6 +189,12 @@ pub const ALL: &[Mistake] = &[
                 CARRIED
             ),
             way!(
+                PaddedEnd,
+                "the decay up to the end of a last chunk that is not full is read from what fills it up: the final state is not decayed by it",
+                "g_last = g[..., chunk_size - 1]",
+                CARRIED
+            ),
+            way!(
                 WriteUndecayed,
                 "what a chunk writes is carried on without the decay up to its end",
                 "state = state * g_last.exp() + k.mT @ v_new",
@@ -301,6 +309,16 @@ fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
     }
     if slip.is_within() {
         sizes.push(longest);
+    }
+    // Chunks that leave as many tokens in the last are alike; one that has room for all is never full.
+    if slip == ChunkSlip::PaddedEnd {
+        sizes.extend(Some(64).filter(|size| *size > longest));
+        let mut known = HashSet::new();
+        let rest = |size: usize| {
+            let spans = steps.iter().flat_map(|(_, own)| own.spans.iter().flatten());
+            spans.map(|(from, to)| (to - from) % size).collect::<Vec<_>>()
+        };
+        sizes.retain(|size| known.insert(rest(*size)));
     }
     // Without the rest of chunks of any size, any token may be the first that is left out.
     if slip == ChunkSlip::FullChunks {

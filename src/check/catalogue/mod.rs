@@ -24,7 +24,7 @@ use super::grammar::grammar;
 use base::error::{Error, Result, near_miss};
 use base::lang;
 use config::Config;
-use program::{Change, Delta, DeltaForm, Edit, Kind, Name, Op, Rotary, Trace};
+use program::{Change, ChunkSlip, Delta, DeltaForm, Edit, Kind, Name, Op, Rotary, Trace};
 
 /// A known mistake.
 #[derive(Debug)]
@@ -180,7 +180,18 @@ fn told(situation: &Situation, summary: &str, edits: &Edits) -> String {
         }
         _ => None,
     });
+    let is_padded = |edit: &Edit| match edit.change.op() {
+        Some(Op::Delta(own)) => {
+            matches!(own.form, DeltaForm::Chunks(_, Some(ChunkSlip::PaddedEnd)))
+        }
+        _ => false,
+    };
     match (chunk_size(edits), first) {
+        (Some(size), _) if edits.iter().any(is_padded) => tr!(
+            "{summary} (chunks of {size} tokens, or of others that leave as many in the last)",
+            summary,
+            size
+        ),
         (Some(size), _) => tr!("{summary} (chunks of {size} tokens)", summary, size),
         (None, Some((own, meant))) => tr!("{summary}: {own}, not {meant}", summary, own, meant),
         (None, None) => summary.to_owned(),

@@ -82,6 +82,13 @@ impl Grammar<'_> {
             let told = tr!("{scale} is applied twice", scale);
             add(Kind::Repeated, after(*own, &[*scale]), told);
             self.constant_zero(step.name, *zero);
+            for (by, told) in [
+                (1.0, tr!("{zero} + 1 is subtracted", zero)),
+                (-1.0, tr!("{zero} − 1 is subtracted", zero)),
+            ] {
+                let change = Change::before(2, Slip::Add { factor: 1.0, addend: by });
+                self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
+            }
         }
         self.scales_of_query_heads(step.name);
         self.scales_of_others(step.name, *scale);
@@ -200,7 +207,8 @@ impl Grammar<'_> {
             let first = heads.iter().map(|axis| take(*axis, vec![0; shape[*axis]]));
             self.add_all(Kind::Axes, cost::COMMON, first.collect(), at, told);
         }
-        let of_keys = step.axes.iter().position(|(axis, size)| axis == Axis::Key && size > 1);
+        let is_token = |(axis, size)| matches!(axis, Axis::Key | Axis::Query) && size > 1;
+        let of_keys = step.axes.iter().position(is_token);
         for axis in of_keys.into_iter().chain([last]) {
             let Some((size, count)) = Self::group(step, axis) else { continue };
             let what = if Some(axis) == of_keys { tr!("tokens") } else { tr!("features") };

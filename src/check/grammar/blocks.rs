@@ -70,6 +70,7 @@ impl Grammar<'_> {
         let size = parts.keys.first().and_then(|spans| spans.first());
         let size = size.map_or(0, |(from, to)| to - from);
         let cost = if is_stated { cost::COMMON } else { cost::RARE };
+        self.scaled_in_every_tile(parts, cost, (!is_stated).then_some(size));
         let mut slots = self.products();
         slots.retain(|(_, slot, _)| *slot > 0);
         let count = slots.len();
@@ -98,6 +99,29 @@ impl Grammar<'_> {
                 self.add_all(Kind::Axes, cost, edits, at, told);
             }
         }
+    }
+
+    /// Queries that are scaled in every tile, so that the scores of later tiles have the scale several times.
+    fn scaled_in_every_tile(&mut self, parts: &Parts, cost: u32, size: Option<usize>) {
+        let Some(scale) = self.scale_at(Name::Scores).filter(|scale| *scale > 0.0) else { return };
+        let mut factors = vec![1.0; self.sizes.keys()];
+        for (at, spans) in parts.keys.iter().enumerate() {
+            let Ok(times) = i32::try_from(at) else { return };
+            for (first, end) in spans {
+                factors.iter_mut().take(*end).skip(*first).for_each(|own| *own = scale.powi(times));
+            }
+        }
+        let told = tr!(
+            "the queries are scaled again in every {name}: the scores of {name} i are multiplied by the scale {power} times",
+            name = parts.axis.told(),
+            power = "i + 1"
+        );
+        let told = match size {
+            Some(size) => tr!("{told} (tiles of {size} keys)", told, size),
+            None => told,
+        };
+        let change = after(Slip::Along(3, Along::Each(factors)), &[]);
+        self.add(Kind::Repeated, cost, Name::Scores, change, told);
     }
 
     /// Scaling, capping and biases that are left out in tiles that the mask blocks in part, or in all others.

@@ -17,6 +17,7 @@ impl<'r> Grammar<'r> {
             self.parts();
         }
         self.packed_rows();
+        self.empty_slots();
         self.wrapped();
         self.mask_with(|grammar, own| {
             grammar.padded_rows(own);
@@ -27,6 +28,7 @@ impl<'r> Grammar<'r> {
             all.extend(grammar.by_sequence(own));
             all.extend(grammar.causal_instead(own));
             grammar.unstated_tiles(own, &mut all);
+            all.extend(grammar.overwritten(own));
             all
         });
     }

@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::{Grammar, after};
-use crate::candidate::cost;
+use crate::candidate::{Edits, cost};
 use crate::cells::cells;
 use program::{
     Along, Axis, Block, Change, Collect, Dim, Edit, Gradient, Kind, Name, Op, PartSlip, PartStage,
@@ -16,7 +16,10 @@ impl Grammar<'_> {
         self.other_weights(count, scale);
         self.of_other_splits(count);
         self.stale_splits();
+        self.one_split_of_first(count);
+        self.in_other_orders(count);
         if self.right.step(Name::Sinks).is_some() {
+            self.sink_of_merge();
             let merge = Op::from(PartStage::Merge.right());
             let change = Change::Become(merge, vec![Name::SplitLse, Name::Sinks]);
             let told = tr!("the sink is counted in the merge once more");
@@ -96,6 +99,80 @@ impl Grammar<'_> {
             let told =
                 tr!("the log-sum-exp of split {at} is taken for 0: it is merged without it", at);
             self.add_all(Kind::Input, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// One split of which the merge reads the first item's results, or the first head's, for all.
+    fn one_split_of_first(&mut self, count: usize) {
+        let read = [
+            (Name::HeadOutputs, Name::SplitOutputs),
+            (Name::Lse, Name::SplitLse),
+            (Name::SplitWeights, Name::SplitLse),
+        ];
+        for (axis, told) in [
+            (1, tr!("of the first item for all of them: the stride of the items is left out")),
+            (2, tr!("of the first head for all of them: the stride of the heads is left out")),
+        ] {
+            for at in 0..count {
+                let first = |input: Name| {
+                    let size = self.right.step(input)?.axes.shape().get(axis).copied()?;
+                    let along = Along::Take(vec![0; size]);
+                    let along = Along::Within { axis: 0, places: vec![at], along: along.into() };
+                    (size > 1).then_some(Slip::Along(axis, along))
+                };
+                for names in [&read[..1], &read[1..]] {
+                    let edit = |(reader, input): &(Name, Name)| {
+                        Some(Edit::new(*reader, Change::before(0, first(*input)?)))
+                    };
+                    let edits: Edits = names.iter().filter_map(edit).collect();
+                    let Some(own) = edits.first().map(|edit| edit.at) else { continue };
+                    let input = names[0].1;
+                    let told = tr!("the merge reads {input} of split {at} {told}", input, at, told);
+                    self.add_all(Kind::Axes, cost::PLAIN, edits, own, told);
+                }
+            }
+        }
+    }
+
+    /// Splits that are merged in pairs, and sums that are rescaled in the denominator alone.
+    fn in_other_orders(&mut self, count: usize) {
+        let pairs = |stage: PartStage| Parted { stage, slip: Some(PartSlip::PairLargest) };
+        if count > 2 {
+            let lse = Edit::new(Name::Lse, Change::Replace(pairs(PartStage::Merge).into()));
+            let weights = Change::Replace(pairs(PartStage::Share).into());
+            let weights = Edit::new(Name::SplitWeights, weights);
+            let told = PartSlip::PairLargest.told();
+            for edits in [vec![lse, weights.clone()], vec![weights]] {
+                self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
+            }
+        }
+        let slip = Some(PartSlip::PlainNumerator);
+        let plain = Parted { stage: PartStage::Share, slip };
+        let change = Change::Become(plain.into(), vec![Name::SplitMax, Name::SplitSum]);
+        let told = PartSlip::PlainNumerator.told();
+        self.add(Kind::Replaced, cost::COMMON, Name::SplitWeights, change, told);
+    }
+
+    /// Sinks that are counted in the merge alone, and not rescaled there; splits are right without them then.
+    fn sink_of_merge(&mut self) {
+        let Some(scores) = self.right.step(Name::SplitMax).map(|step| self.read(step)) else {
+            return;
+        };
+        let Some(scores) = scores.first().copied() else { return };
+        let slip = |stage: PartStage| Parted { stage, slip: Some(PartSlip::SinkUnshifted) };
+        let read = || vec![Name::SplitLse, Name::Sinks];
+        let without = [
+            Edit::new(Name::SplitMax, Change::Read(vec![scores])),
+            Edit::new(Name::SplitSum, Change::Read(vec![scores, Name::SplitMax])),
+        ];
+        let share = Change::Become(slip(PartStage::Share).into(), read());
+        let share = Edit::new(Name::SplitWeights, share);
+        for stage in [slip(PartStage::Merge), PartStage::Merge.right()] {
+            let lse = Edit::new(Name::Lse, Change::Become(stage.into(), read()));
+            let edits = without.iter().cloned().chain([lse, share.clone()]).collect();
+            let told =
+                tr!("the merge adds exp(sink) to its sum: the maximum is not subtracted from it");
+            self.add_all(Kind::Replaced, cost::COMMON, edits, Name::SplitWeights, told);
         }
     }
 

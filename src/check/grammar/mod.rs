@@ -22,6 +22,7 @@ mod merges;
 pub mod numbers;
 mod page_tables;
 pub mod pages;
+mod part_keys;
 mod part_masks;
 mod parts;
 mod pointers;
@@ -67,6 +68,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.of_cache();
     grammar.of_parts();
     grammar.of_sinks();
+    grammar.smoothed_keys();
     grammar.of_tiles();
     grammar.sequence_starts();
     grammar.of_delta();

@@ -288,6 +288,15 @@ impl Table {
                 add(read, told);
             }
         }
+        let most = self.firsts.iter().map(Vec::len).max().unwrap_or_default();
+        for shared in 1..most.min(MANY) {
+            let read = self.read(|at, page| self.first(if page < shared { 0 } else { at }, page));
+            let told = tr!(
+                "the first {shared} pages of every sequence are taken to be those of sequence 0 (a prefix that they do not share)",
+                shared
+            );
+            add(read, told);
+        }
         let flat = self.firsts.concat();
         let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();
         let ends: Vec<usize> = spans(&counts).into_iter().map(|(_, end)| end).collect();

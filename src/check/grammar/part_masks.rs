@@ -30,6 +30,36 @@ impl Grammar<'_> {
         self.add_all(Kind::Replaced, cost::COMMON, edits, steps[0], told);
     }
 
+    /// The exponentials are added up before the mask hides any of their keys, of tiles that it does not hide whole, or of all.
+    pub(super) fn sum_before_mask(&mut self, of_sum: Name, (rows, keys): (usize, usize)) {
+        let Some(own) = self.own_mask().filter(|own| own.blocked.contains(&true)) else { return };
+        let scores = self.right.step(Name::MaskedScores).and_then(|step| {
+            let scores = self.read(step).first().copied()?;
+            let read = self.right.step(of_sum).map(|step| self.read(step))?;
+            (read.first() == Some(&Name::MaskedScores)).then_some(scores)
+        });
+        let Some(scores) = scores else { return };
+        let counts = own.in_tiles((rows.min(own.queries), keys));
+        let skipped = own.of(|b, q, k| counts(b, q, k)[0] == 0);
+        let is_all_reached = !skipped.blocked.contains(&true);
+        for (cells, told) in [
+            (
+                Some(skipped).filter(|_| !is_all_reached),
+                tr!("of tiles that it does not hide whole"),
+            ),
+            (Some(own.of(|_, _, _| false)), tr!("of all tiles")),
+        ] {
+            let Some(Ok(cells)) = cells.map(|cells| cells.tensor()) else { continue };
+            let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+            let change = Change::Feed(0, block.into(), vec![scores]);
+            let told = tr!(
+                "the sum adds up exponentials before the mask hides keys ({told}); what is added up of the values is masked",
+                told
+            );
+            self.add(Kind::Mask, cost::COMMON, of_sum, change, told);
+        }
+    }
+
     /// Masks by parts of so many queries and keys.
     pub(super) fn masked_by_part(
         &self,
@@ -82,6 +112,19 @@ impl Grammar<'_> {
                 name
             );
             all.push((own.of(outside), told, cost::COMMON));
+            let mut ends = vec![own.keys; own.keys];
+            for (first, end) in parts.keys.iter().flatten() {
+                ends.iter_mut().take(*end).skip(*first).for_each(|own| *own = *end);
+            }
+            let beside = self.hidden_beside(&[Name::WindowMask], own);
+            let early = |b: usize, q: usize, k: usize| {
+                signed(k) < signed(ends[k]) - window || beside.iter().any(|mask| mask.at(b, q, k))
+            };
+            let told = tr!(
+                "the window is counted from the end of each {name}, not from the query: its last keys are seen",
+                name
+            );
+            all.push((own.of(early), told, cost::COMMON));
         }
         let count = parts.keys.len();
         let at = |k: usize| {

@@ -1,5 +1,6 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
+use super::part_keys::{Keys, apart_by_others, rounded_starts, with_first};
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{Device, Tensor};
@@ -7,9 +8,6 @@ use program::{
     Along, Axis, Block, Change, Edit, Kind, Name, Op, PartSlip, PartStage, Parted, Parts, Scaling,
     Slip,
 };
-
-/// The keys of each part.
-pub type Keys = Vec<Vec<(usize, usize)>>;
 
 impl Grammar<'_> {
     /// What goes wrong in attention over splits or tiles of the keys.
@@ -40,6 +38,7 @@ impl Grammar<'_> {
                 self.not_rescaled([steps[1], steps[2]], (rows, size));
                 self.capped_at_the_edge((rows, size));
             }
+            self.sum_before_mask(steps[1], (if is_tile { rows } else { usize::MAX }, size));
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
         }
     }
@@ -106,6 +105,7 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
+        all.extend(rounded_starts(parts));
         let most = parts.keys.iter().flatten().map(|(_, end)| *end).max().unwrap_or_default();
         let longer =
             |(first, end): (usize, usize)| (first, (end + usize::from(first < end && end < most)));
@@ -187,7 +187,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 20] = [
+        let all: [(PartSlip, &[Name]); 21] = [
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::ClampedTail, &[of_sum]),
@@ -208,6 +208,7 @@ impl Grammar<'_> {
             (PartSlip::SinkEach, if is_tile { &last } else { &[of_max, of_sum] }),
             (PartSlip::OldMax, &[of_sum, of_acc]),
             (PartSlip::AllRescaled, &[of_sum, of_acc]),
+            (PartSlip::DividedEach, &[of_acc]),
         ];
         for (slip, steps) in all {
             let is_of_tiles = matches!(
@@ -223,12 +224,16 @@ impl Grammar<'_> {
                     | PartSlip::Overwritten
                     | PartSlip::OldMax
                     | PartSlip::AllRescaled
+                    | PartSlip::DividedEach
             );
             let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
             if is_of_tiles && !is_tile || needs_sinks && self.right.step(Name::Sinks).is_none() {
                 continue;
             }
-            let edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
+            let mut edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();
+            if slip == PartSlip::DividedEach {
+                edits.extend(self.slipped(Name::HeadOutputs, PartSlip::Undivided));
+            }
             let kind = if slip == PartSlip::InBf16 { Kind::Precision } else { Kind::Replaced };
             let at = edits.first().map_or(of_sum, |edit| edit.at);
             self.add_all(kind, cost::COMMON, edits, at, slip.told());
@@ -360,61 +365,4 @@ impl Grammar<'_> {
         );
         self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
     }
-}
-
-/// Parts that begin closer together, or further apart, than they are long.
-fn apart_by_others(parts: &Parts, keys: usize) -> Vec<(Keys, String)> {
-    let Some(&(0, size)) = parts.keys.first().and_then(|spans| spans.first()) else {
-        return Vec::new();
-    };
-    let of = |stride: usize| -> (Keys, String) {
-        let spans = (0..keys).step_by(stride).map(|start| (start, (start + size).min(keys)));
-        let mut all: Keys = spans.map(|own| vec![own]).collect();
-        // What comes behind the last part is counted in it.
-        let behind = all.split_off(parts.keys.len().min(all.len()));
-        if let Some(last) = all.last_mut() {
-            last.extend(behind.into_iter().flatten());
-        }
-        all.resize(parts.keys.len(), Vec::new());
-        let told = tr!(
-            "each {name} begins {stride} keys behind the one before, and has {size}",
-            name = parts.axis.told(),
-            stride,
-            size
-        );
-        (all, told)
-    };
-    let strides = [size.saturating_sub(1), size + 1, size / 2];
-    let strides =
-        strides.into_iter().filter(|stride| (1..keys).contains(stride) && *stride != size);
-    strides.map(of).collect()
-}
-
-/// Parts that count the keys of the first, or all before their own, as well.
-fn with_first(parts: &Parts) -> Vec<(Keys, String)> {
-    let name = parts.axis.told();
-    let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
-    let with = |is_all: bool| -> Keys {
-        let part = |spans: &Vec<(usize, usize)>| {
-            let own = spans.iter().zip(starts).flat_map(|((first, end), (start, own))| {
-                if is_all { vec![(*start, *end)] } else { vec![(*start, *own), (*first, *end)] }
-            });
-            own.collect()
-        };
-        let first = parts.keys.first().cloned();
-        first.into_iter().chain(parts.keys.iter().skip(1).map(part)).collect()
-    };
-    vec![
-        (
-            with(false),
-            tr!(
-                "the keys of the first {name}, the prefix, are counted in every other as well",
-                name
-            ),
-        ),
-        (
-            with(true),
-            tr!("every {name} begins at the first key: all before it are counted again", name),
-        ),
-    ]
 }

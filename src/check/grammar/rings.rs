@@ -1,10 +1,10 @@
 //! Which keys do queries see in the caches, rings and orders of tokens of serving code?
 
-use super::Grammar;
 use super::cells::Cells;
 use super::kernels::BLOCKS;
+use super::{Grammar, after};
 use crate::candidate::cost;
-use program::signed;
+use program::{Change, Edit, Kind, Name, Slip, Weigh, signed};
 
 impl Grammar<'_> {
     /// Keys that are read too early, too late, or in the order of ranks.
@@ -105,6 +105,56 @@ impl Grammar<'_> {
             );
         }
         all
+    }
+}
+
+impl Grammar<'_> {
+    /// Chunks of tokens that are written to a ring as long as the window before their first queries have read it.
+    pub(super) fn overwritten(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        let Some((first, Some(window))) = self.causal() else { return Vec::new() };
+        if self.documents().is_some() {
+            return Vec::new();
+        }
+        let of = |chunk: usize| {
+            let last = |q: usize| signed((q / chunk * chunk + chunk).min(own.queries)) - 1 + first;
+            let is_lost = |q: usize, k: usize| signed(k) <= last(q) - window;
+            let told = tr!(
+                "a chunk of {chunk} tokens is written to the ring before its first queries have read: their oldest keys are overwritten",
+                chunk
+            );
+            (own.of(|b, q, k| own.at(b, q, k) || is_lost(q, k)), told, cost::RARE)
+        };
+        let chunks = BLOCKS.into_iter().filter(|chunk| (2..own.queries).contains(chunk));
+        chunks.map(of).collect()
+    }
+
+    /// A ring as long as the window, of which the slots that are empty as yet, zeros, are attended like the others.
+    pub(super) fn empty_slots(&mut self) {
+        let Some((first, Some(window))) = self.causal() else { return };
+        let scores = self.right.step(Name::MaskedScores).map(|step| step.name);
+        let weights = self.right.step(Name::Weights).map(|step| self.read(step));
+        let (Some(scores), Some([own])) = (scores, weights.as_deref()) else { return };
+        if *own != scores || self.documents().is_some() {
+            return;
+        }
+        let queries = self.sizes.query_count();
+        let empty = |q: usize| (window - 1 - first - signed(q)).max(0) as f64;
+        let counts: Vec<f64> = (0..queries).map(empty).collect();
+        if counts.iter().all(|count| *count == 0.0) {
+            return;
+        }
+        let zeros = || Slip::Weigh(Weigh::Zeros(counts.clone()));
+        let weights = Change::Become(zeros().into(), vec![scores]);
+        let weights = Edit::new(Name::Weights, weights);
+        let lse = self.right.step(Name::Lse).map(|lse| Edit::new(lse.name, after(zeros(), &[])));
+        let both = lse.map(|lse| vec![weights.clone(), lse]);
+        let told = tr!(
+            "before the ring of {window} slots is full, its empty slots, zeros, are attended with a score of 0",
+            window
+        );
+        for edits in both.into_iter().chain([vec![weights]]) {
+            self.add_all(Kind::Mask, cost::PLAIN, edits, Name::Weights, &told);
+        }
     }
 }
 

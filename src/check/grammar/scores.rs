@@ -4,9 +4,25 @@ use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
     Along, Biasing, Cells, Change, Edit, Kind, Name, Op, Scaling, ScoreSlip, SinkSlip, Slip, Step,
+    Weigh,
 };
 
 impl Grammar<'_> {
+    /// Keys of which the mean is subtracted first: the log-sum-exp lacks what that takes from each row of scores.
+    pub(super) fn smoothed_keys(&mut self) {
+        let told = tr!(
+            "the mean of the keys is subtracted from them (smoothed keys), and what that takes from each row is not added back: q · mean · scale"
+        );
+        if self.right.step(Name::Lse).is_some() {
+            let change = after(Slip::LessMean, &[Name::Scores]);
+            self.add(Kind::Omitted, cost::PLAIN, Name::Lse, change, told);
+        }
+        if self.right.step(Name::Scores).is_some() {
+            let change = after(Slip::Weigh(Weigh::LessMean), &[]);
+            self.add(Kind::Omitted, cost::PLAIN, Name::Scores, change, told);
+        }
+    }
+
     /// Sinks that all that reads them takes scaled, or at another head's number.
     pub(super) fn of_sinks(&mut self) {
         if self.right.step(Name::Sinks).is_none() {

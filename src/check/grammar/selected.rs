@@ -43,6 +43,7 @@ impl Grammar<'_> {
         let [items, _, queries, keys] = shape[..] else { return };
         let cells = Cells { blocked: Vec::new(), items, queries, keys };
         let hidden = self.hidden_beside(&[step.name], &cells);
+        self.begun_elsewhere(own, lists, &hidden, &shape);
         for padding in [Padding::Skipped, Padding::Last, Padding::First] {
             for (is_repeated, is_free) in [(true, false), (true, true), (false, true)] {
                 let count = Count { padding, is_repeated, is_free };
@@ -56,6 +57,44 @@ impl Grammar<'_> {
                 let cost = cost::PLAIN + u32::from(is_free) + u32::from(is_repeated);
                 self.add(Kind::Mask, cost, at.name, change, told);
             }
+        }
+    }
+
+    /// Blocks of keys that begin at their number times the rows of a block.
+    fn begun_elsewhere(
+        &mut self,
+        own: &Selected,
+        lists: &Lists,
+        hidden: &[Cells],
+        shape: &[usize],
+    ) {
+        let &[items, heads, queries, keys] = shape else { return };
+        if lists.tile == lists.block {
+            return;
+        }
+        let own_heads = own.own_heads();
+        let mut all = Vec::with_capacity(items * own_heads * queries * keys);
+        for (item, head, row) in places([items, own_heads, queries]) {
+            let of = if own_heads > 1 { head * lists.heads() / heads.max(1) } else { 0 };
+            let mut seen = vec![false; keys];
+            for number in lists.of(item, of, own.rows.first + row) {
+                let first = usize::try_from(*number).ok().and_then(|at| at.checked_mul(lists.tile));
+                let Some(first) = first else { continue };
+                let last = first.saturating_add(lists.block).min(keys);
+                seen.iter_mut().take(last).skip(first).for_each(|own| *own = true);
+            }
+            let is_hidden = |key: usize| hidden.iter().any(|mask| mask.at(item, row, key));
+            let blocked = |(key, seen): (usize, &bool)| u8::from(!seen || is_hidden(key));
+            all.extend(seen.iter().enumerate().map(blocked));
+        }
+        let told = tr!(
+            "blocks of {block} keys begin at their number times the rows of a block, {tile}, not times {block}",
+            block = lists.block,
+            tile = lists.tile
+        );
+        let cells = Tensor::from_vec(all, (items, own_heads, queries, keys), &Device::Cpu);
+        if let Ok(cells) = cells {
+            self.masked_as(cells, told, cost::COMMON);
         }
     }
 

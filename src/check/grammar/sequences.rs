@@ -152,16 +152,27 @@ impl Grammar<'_> {
             return Vec::new();
         }
         let (mut all, mut known) = (Vec::new(), HashSet::new());
-        let mut add = |end: &dyn Fn(i64) -> i64, told: String| {
+        let mut add_of = |end: &dyn Fn(Pair) -> i64, told: String| {
             let is_blocked = |b: usize, q: usize, k: usize| {
                 let pair = sequences.pair(b, q, k);
-                own.at(b, q, k) || pair.is_none_or(|own| own.key >= end(own.keys))
+                own.at(b, q, k) || pair.is_none_or(|own| own.key >= end(own))
             };
             let cells = own.of(is_blocked);
             if known.insert(cells.blocked.clone()) {
                 all.push((cells, told, cost::PLAIN));
             }
         };
+        let (most, _) = sequences.longest();
+        let told = tr!(
+            "the loop over keys ends at the most queries that a sequence has (max_seqlen_q = {most}): keys of longer ones are not seen",
+            most
+        );
+        add_of(&|_| most, told);
+        let told = tr!(
+            "the loop over keys ends at as many keys as the sequence has queries: the keys behind them are not seen"
+        );
+        add_of(&|own| own.queries, told.to_owned());
+        let mut add = |end: &dyn Fn(i64) -> i64, told: String| add_of(&|own| end(own.keys), told);
         add(&|keys| keys - 1, tr!("the last key of each sequence is not seen").to_owned());
         for count in 2..=4 {
             add(

@@ -119,6 +119,13 @@ fn loops(own: &Cells, (m, n): (i64, i64), first: i64, add: &mut Add) {
         &|b, q, k| own.at(b, q, k) || signed(k) >= ((signed(q) / m * m + m + first) / n * n).max(n),
         tr!("the end of the loop over keys is rounded down to whole tiles"),
     );
+    // The last tile that a tile of queries reaches.
+    let last =
+        |q: usize| ((signed(q) / m * m + m).min(signed(own.queries)) - 1 + first).div_euclid(n) * n;
+    add(
+        &|b, q, k| own.at(b, q, k) && signed(k) >= last(q),
+        tr!("the mask is applied in the last tile of the loop over keys alone"),
+    );
     let whole = |q: usize| (signed(q) / m * m + first + n - 1).div_euclid(n) * n;
     add(
         &|b, q, k| own.at(b, q, k) && signed(k) >= whole(q),

@@ -53,11 +53,16 @@ impl Config {
         words.flatten().map(Some).ok_or_else(|| self.wrong(name, tr!("a list of words")))
     }
 
-    /// A list of numbers in it; an empty one is none.
+    /// A list of numbers in it, some of which may be null; an empty one is none.
     pub fn numbers(&self, name: &str) -> Result<Option<Vec<Option<f64>>>> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        let numbers = value.as_array().ok_or_else(|| self.wrong(name, tr!("a list of numbers")))?;
-        let numbers: Vec<Option<f64>> = numbers.iter().map(Value::as_f64).collect();
+        let wrong = || self.wrong(name, tr!("a list of numbers"));
+        let number = |value: &Value| match value {
+            Value::Null => Ok(None),
+            value => value.as_f64().map(Some).ok_or_else(wrong),
+        };
+        let numbers = value.as_array().ok_or_else(wrong)?.iter().map(number);
+        let numbers: Vec<Option<f64>> = numbers.collect::<Result<_>>()?;
         Ok(Some(numbers).filter(|numbers| !numbers.is_empty()))
     }
 
@@ -128,6 +133,12 @@ impl Config {
         let number =
             value.map(|value| value.as_f64().ok_or_else(|| self.wrong(name, tr!("a number"))));
         number.transpose()
+    }
+
+    /// A number of a key that must be above 0.
+    pub fn above_0(&self, name: &str, number: f64) -> Result<f64> {
+        let is_above = number > 0.0 && number.is_finite();
+        if is_above { Ok(number) } else { Err(self.wrong(name, tr!("a number above 0"))) }
     }
 
     pub fn wrong(&self, name: &str, wanted: &str) -> Error {

@@ -34,8 +34,7 @@ impl Model<'_> {
             let head_dim = head_dim as f64;
             base *= alpha.powf(head_dim / (head_dim - 2.0));
         }
-        // A base of 0 says that the layer does not turn.
-        if base <= 0.0 && !rope.bases.is_empty() {
+        if base == 0.0 {
             return Ok(Settings::default());
         }
         Ok(Settings {
@@ -83,11 +82,13 @@ impl Model<'_> {
     /// What the frequencies are powers of.
     fn base(&self, rope: &Rope, own: bool, stated: Option<&Map<String, Value>>) -> Result<f64> {
         if let Some(bases) = self.config.numbers(rope.bases)? {
-            return Ok(bases.get(self.this_layer()?).copied().flatten().unwrap_or(0.0));
+            let base = bases.get(self.this_layer()?).copied().flatten().unwrap_or(0.0);
+            // A base of 0 says that the layer does not turn.
+            return if base == 0.0 { Ok(base) } else { self.config.above_0(rope.bases, base) };
         }
         let inside = |key| stated.map_or(Ok(None), |stated| self.config.number_in(stated, key));
         if let Some(base) = inside("rope_theta")? {
-            return Ok(base);
+            return self.config.above_0("rope_theta", base);
         }
         let (keys, otherwise) = match rope.sliding_base {
             Some(of_sliding) if own => of_sliding,
@@ -95,7 +96,7 @@ impl Model<'_> {
         };
         for key in keys {
             if let Some(base) = inside(key)?.or(self.config.number(key)?) {
-                return Ok(base);
+                return self.config.above_0(key, base);
             }
         }
         Ok(otherwise)

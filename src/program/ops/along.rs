@@ -25,6 +25,15 @@ pub enum Along {
     CarryOn(usize),
     /// Each is multiplied by its own number.
     Each(Vec<f64>),
+    /// The same at these places of another axis alone.
+    Within {
+        /// That axis, counted from the first.
+        axis: usize,
+        /// The places.
+        places: Vec<usize>,
+        /// What becomes of them there.
+        along: Box<Along>,
+    },
 }
 
 impl Along {
@@ -57,6 +66,12 @@ impl Along {
                 Tensor::cat(&parts, axis)
             }
             Self::Each(factors) => each(x, axis, factors.clone()),
+            Self::Within { axis: of, places, along } => {
+                let both = Tensor::cat(&[x, &along.value(x, axis)?], *of)?;
+                let size = x.dim(*of)?;
+                let from = |at| if places.contains(&at) { size + at } else { at };
+                taken(&both, *of, &(0..size).map(from).collect::<Vec<_>>())
+            }
         }
     }
 
@@ -66,6 +81,11 @@ impl Along {
             Self::Take(places) => places.len() == *size && places.iter().all(|place| place < size),
             Self::Each(factors) => factors.len() == *size,
             Self::CarryOn(block) => *block > 0,
+            Self::Within { axis: of, places, along } => {
+                let of_other = x.get(*of).filter(|_| *of != axis);
+                of_other.is_some_and(|(_, size)| places.iter().all(|place| place < size))
+                    && along.fits(x, axis)
+            }
             Self::Zero(_) | Self::Slide | Self::Reduce { .. } | Self::Accumulate => true,
         }
     }
@@ -84,7 +104,11 @@ impl Along {
                 let first = places.iter().take(count).copied().collect::<Vec<_>>();
                 first.iter().all(|place| *place < count).then_some(Self::Take(first))
             }
-            Self::Slide | Self::Reduce { .. } | Self::Accumulate | Self::CarryOn(_) => None,
+            Self::Slide
+            | Self::Reduce { .. }
+            | Self::Accumulate
+            | Self::CarryOn(_)
+            | Self::Within { .. } => None,
         }
     }
 }

@@ -192,6 +192,8 @@ pub enum ChunkSlip {
     CarryUndecayed,
     /// It is decayed by the last token of it alone.
     CarryByLast,
+    /// The decay up to the end of a last chunk that is not full is read behind its tokens, where it is 1.
+    PaddedEnd,
     /// What a chunk writes is not decayed to its end.
     WriteUndecayed,
     /// What queries read from chunks before is not decayed.
@@ -299,6 +301,7 @@ impl Delta {
             | Slip::WriteUndecayed
             | Slip::NothingDecays
             | Slip::Cumulative => self.is_gated,
+            Slip::PaddedEnd => self.is_gated && self.stage == DeltaStage::Last,
             Slip::ResetAll | Slip::Restart => self.has_initial,
             Slip::Reset | Slip::Overwritten | Slip::FullChunks => true,
         }

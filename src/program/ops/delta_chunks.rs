@@ -136,6 +136,11 @@ impl<T: WithDType> Walk<'_, T> {
             let added =
                 if slip == Some(ChunkSlip::WriteUndecayed) { &own.plain } else { &own.decayed };
             carried = sum(&kept, added);
+            if slip == Some(ChunkSlip::PaddedEnd) && end - start < size {
+                // What was decayed by the whole chunk is decayed by nothing.
+                let grown: Vec<T> = left.iter().map(|left| T::one() / *left).collect();
+                carried = self.by_rows(&carried, &grown);
+            }
             if let (Some(queries), Some(ChunkSlip::StateAfter)) = (self.queries, slip) {
                 self.after((start, end), queries, &carried, made);
             }

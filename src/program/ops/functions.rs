@@ -98,6 +98,10 @@ pub enum Weigh {
     Equal,
     /// The scores of a row less their largest.
     LessLargest,
+    /// The scores of a row less their mean.
+    LessMean,
+    /// Softmax beside so many scores of 0, for each row its own number; of log-sum-exps, those with them.
+    Zeros(Vec<f64>),
 }
 
 impl Weigh {
@@ -149,9 +153,28 @@ impl Weigh {
             Self::ByLargest => scores.broadcast_div(&largest),
             Self::Share(map) => share(&map.value(scores)?),
             Self::LessLargest => shifted(),
+            Self::LessMean => scores.broadcast_sub(&scores.mean_keepdim(D::Minus1)?),
+            Self::Zeros(counts) => with_zeros(scores, counts),
             Self::Equal => share(&scores.gt(-1e8)?.to_dtype(scores.dtype())?),
         }
     }
+}
+
+/// Softmax of scores (batch, head, query, key), or their log-sum-exp (batch, head, query), beside so many scores of 0 for each
+/// query.
+fn with_zeros(x: &Tensor, counts: &[f64]) -> candle_core::Result<Tensor> {
+    let logs = counts.iter().map(|count| count.ln()).collect();
+    let logs = Tensor::from_vec(logs, counts.len(), x.device())?.to_dtype(x.dtype())?;
+    if let Ok((batch, heads, queries)) = x.dims3() {
+        let logs = logs.broadcast_as((batch, heads, queries))?;
+        let largest = logs.maximum(x)?;
+        let sum = (x.sub(&largest)?.exp()? + logs.sub(&largest)?.exp()?)?;
+        return largest + sum.log()?;
+    }
+    let (batch, heads, queries, keys) = x.dims4()?;
+    let logs = logs.reshape((1, 1, queries, 1))?.broadcast_as((batch, heads, queries, 1))?;
+    let all = Tensor::cat(&[x, &logs.contiguous()?], D::Minus1)?;
+    candle_nn::ops::softmax_last_dim(&all)?.narrow(D::Minus1, 0, keys)?.contiguous()
 }
 
 /// sin and cos of position / 10000^(2i / features).

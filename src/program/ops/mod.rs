@@ -25,6 +25,7 @@ mod linear;
 mod loops;
 mod mask;
 mod matmul;
+mod merges;
 mod norm;
 mod pages;
 mod pairing;

@@ -8,18 +8,13 @@ use crate::misread::Misread;
 use base::error::Result;
 
 /// The least number that is subtracted, so that −∞ − −∞ does not come about.
-fn floored(x: &Tensor) -> candle_core::Result<Tensor> {
+pub(super) fn floored(x: &Tensor) -> candle_core::Result<Tensor> {
     x.maximum(f64::from(f32::MIN))
 }
 
 /// As many places of an axis as there are parts, put together in front.
-fn stacked(parts: &[Tensor]) -> Result<Tensor> {
+pub(super) fn stacked(parts: &[Tensor]) -> Result<Tensor> {
     Ok(Tensor::stack(parts, 0)?)
-}
-
-/// Numbers of parts, divided by their sum.
-fn normed(parts: &Tensor) -> candle_core::Result<Tensor> {
-    parts.broadcast_div(&parts.sum_keepdim(0)?)
 }
 
 impl Parted {
@@ -79,6 +74,13 @@ impl Parted {
         let mut before =
             if self.slip == Some(PartSlip::FromOne) { zero.ones_like()? } else { zero.clone() };
         let mut all = Vec::new();
+        let sums = if self.slip == Some(PartSlip::DividedEach) {
+            let of_sum = Self { stage: PartStage::Sum(parts.clone()), slip: None };
+            let read = [&[*scores, *largest], rest].concat();
+            Some(of_sum.sums(parts, &read)?)
+        } else {
+            None
+        };
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
             let is_old = self.slip == Some(PartSlip::OldMax) && at > 0;
             let m = self.subtracted(&if is_old {
@@ -145,6 +147,9 @@ impl Parted {
                 };
                 own = own.broadcast_add(&again)?;
             }
+            if let Some(sums) = &sums {
+                own = divided(&own, &sums.get(at)?)?;
+            }
             before = own.clone();
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
@@ -181,105 +186,6 @@ impl Parted {
         }
         let rest = factor.narrow(0, 1, count - 1)?.recip()?;
         Ok(Tensor::cat(&[&factor.narrow(0, 0, 1)?, &rest], 0)?)
-    }
-
-    /// The log-sum-exp of those of all splits.
-    pub(super) fn merge(&self, all: &Tensor, sinks: &[&Tensor]) -> Result<Tensor> {
-        // All are the largest scores, and the others their sums.
-        if let (Some(PartSlip::PlainSum), [sums]) = (self.slip, sinks) {
-            return Ok(all.max(0)?.add(&sums.sum(0)?.log()?)?);
-        }
-        let mut all = (all * self.base())?;
-        if let [sinks] = sinks {
-            let rows = all.narrow(0, 0, 1)?;
-            let sinks = of_heads(sinks, 4)?.broadcast_as(rows.shape())?.contiguous()?;
-            all = Tensor::cat(&[&all, &sinks], 0)?;
-        }
-        let largest = floored(&all.max_keepdim(0)?)?;
-        let largest = match self.slip {
-            Some(PartSlip::LargestAlone) => return Ok(all.max(0)?),
-            Some(PartSlip::Unshifted) => largest.zeros_like()?,
-            _ => largest,
-        };
-        let sum = all.broadcast_sub(&largest)?.exp()?.sum_keepdim(0)?;
-        let lse = (sum.log()? + largest)?.squeeze(0)?;
-        // The result is in the base of the exponentials, or is natural.
-        Ok(if self.slip == Some(PartSlip::BinaryMerge) { (lse / self.base())? } else { lse })
-    }
-
-    /// What log-sum-exps are multiplied by that are merged in another base.
-    fn base(&self) -> f64 {
-        match self.slip {
-            Some(PartSlip::BaseMixed) => std::f64::consts::LOG2_E,
-            Some(PartSlip::BinaryMerge) => std::f64::consts::LN_2,
-            _ => 1.0,
-        }
-    }
-
-    pub(super) fn share(&self, own: &Tensor, merged: &Tensor) -> Result<Tensor> {
-        let of = |merged: &Tensor| own.broadcast_sub(&floored(merged)?)?.exp();
-        let count = own.dim(0)?;
-        Ok(match self.slip {
-            Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
-            Some(PartSlip::Added) => own.ones_like()?,
-            Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
-            Some(PartSlip::PlainSum) => normed(merged)?,
-            Some(PartSlip::RunningMax) => {
-                let (mut running, mut all) = (own.get(0)?, Vec::new());
-                for at in 0..count {
-                    running = running.maximum(&own.get(at)?)?;
-                    all.push((own.get(at)? - floored(&running)?)?.exp()?);
-                }
-                let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
-                return Ok(stacked(&all)?.broadcast_div(&norm)?);
-            }
-            Some(PartSlip::Swapped | PartSlip::NewSum | PartSlip::LateSum | PartSlip::StaleSum) => {
-                return self.one_by_one(own);
-            }
-            Some(PartSlip::FirstWhole) => {
-                let all = of(merged)?;
-                let rest = all.narrow(0, 1, count - 1)?;
-                Tensor::cat(&[&all.narrow(0, 0, 1)?.ones_like()?, &rest], 0)?
-            }
-            Some(PartSlip::OfOther) => {
-                let parts = (0..count).rev().map(|at| of(merged)?.get(at));
-                return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
-            }
-            Some(PartSlip::Unshifted) => normed(&own.exp()?)?,
-            Some(PartSlip::BaseMixed | PartSlip::BinaryMerge) => {
-                let own = (own * self.base())?;
-                let largest = floored(&own.max_keepdim(0)?)?;
-                normed(&own.broadcast_sub(&largest)?.exp()?)?
-            }
-            _ => of(merged)?,
-        })
-    }
-
-    /// The weights of parts that are merged one after the other, as code does that gets a step of it wrong.
-    fn one_by_one(&self, own: &Tensor) -> Result<Tensor> {
-        let mut merged = own.get(0)?;
-        let mut weights = vec![merged.ones_like()?];
-        for at in 1..own.dim(0)? {
-            let new = own.get(at)?;
-            let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
-            let share = match self.slip {
-                Some(PartSlip::Swapped) => (&merged - &floored(&both)?)?.exp()?,
-                // sigmoid(new − both)
-                Some(PartSlip::LateSum) => ((&floored(&both)? - &new)?.exp()? + 1.0)?.recip()?,
-                _ => (&new - &floored(&both)?)?.exp()?,
-            };
-            let share = new.eq(f64::NEG_INFINITY)?.where_cond(&share.zeros_like()?, &share)?;
-            if self.slip != Some(PartSlip::NewSum) {
-                let kept = share.affine(-1.0, 1.0)?;
-                let before = weights.iter().map(|weight| weight.mul(&kept));
-                weights = before.collect::<candle_core::Result<Vec<_>>>()?;
-            }
-            weights.push(share);
-            if self.slip != Some(PartSlip::StaleSum) {
-                merged = both;
-            }
-        }
-        stacked(&weights)
     }
 
     pub(super) fn last(&self, inputs: &[&Tensor]) -> Result<Tensor> {
@@ -346,7 +252,7 @@ pub(super) fn along_features(factor: &Tensor, features: usize) -> candle_core::R
 }
 
 /// Numbers of heads, for (batch, head, query) and, in four axes, (part, batch, head, query).
-fn of_heads(sinks: &Tensor, rank: usize) -> candle_core::Result<Tensor> {
+pub(super) fn of_heads(sinks: &Tensor, rank: usize) -> candle_core::Result<Tensor> {
     let mut shape = vec![1; rank];
     if let Some(heads) = shape.iter_mut().rev().nth(1) {
         *heads = sinks.elem_count();

@@ -229,7 +229,11 @@ impl Operation for Parted {
     /// Of the first keys alone each part has those that are among them.
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
         // The rows of a tile have each other's factors.
-        if let (Some(PartSlip::AlongFeatures), Part::Rows(_)) = (self.slip, part) {
+        use PartSlip::{AlongFeatures, RingLate, RingNew, RingStale};
+        // And the rows of a rank its own order.
+        let goes_by_rows =
+            matches!(self.slip, Some(AlongFeatures | RingLate | RingNew | RingStale));
+        if goes_by_rows && matches!(part, Part::Rows(_) | Part::First(_)) {
             return None;
         }
         let mut own = self.clone();

@@ -183,6 +183,18 @@ clauses! {
         OldMaximum => "the maximum of the tile before is taken for the log-sum-exp",
         /// Nothing is divided.
         Undivided => "the result is not divided by the sum",
+        /// acc is divided by ℓ in every tile.
+        DividedEach => "what was added up is divided by the sum after every tile, not once at the end",
+        /// The splits are merged two by two.
+        PairLargest => "the splits are merged in pairs, and the log-sum-exp of a pair is the larger one of its two",
+        /// The weights are ℓ over what is right.
+        PlainNumerator => "the outputs of the parts are weighed by sums that are not rescaled, and divided by the sum of rescaled ones",
+        /// Each rank of a ring merges its own part first.
+        RingLate => "at every step of a ring's merge what comes is weighed by sigmoid(new − lse) with an lse that it is part of already",
+        /// The same with another mistake.
+        RingNew => "at every step of a ring's merge the log-sum-exp is updated before what was merged before is rescaled by it: that factor is 1",
+        /// Likewise.
+        RingStale => "at every step of a ring's merge the log-sum-exp is still that of the rank's own block: it is not updated",
     }
 }
 
@@ -196,13 +208,27 @@ impl PartStage {
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
             Added, AllRescaled, BaseMixed, BaseTwo, BinaryExp, BinaryFactor, BinaryMerge,
-            ByLargest, EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean,
-            NaturalFactor, NewSum, NotRescaled, OfOther, OldMax, OldMaximum, OldSum, Overwritten,
-            RunningMax, SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
+            ByLargest, DividedEach, EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone,
+            LateSum, Log2, Mean, NaturalFactor, NewSum, NotRescaled, OfOther, OldMax, OldMaximum,
+            OldSum, Overwritten, RingLate, RingNew, RingStale, RunningMax, SinkUnshifted, Squared,
+            StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
-            Self::Sum(parts) | Self::Weighted(parts) if parts.is_running() => &[
+            Self::Weighted(parts) if parts.is_running() => &[
+                NotRescaled,
+                Inverse,
+                BaseTwo,
+                BinaryExp,
+                BinaryFactor,
+                Squared,
+                EmptyNan,
+                Overwritten,
+                OldMax,
+                AllRescaled,
+                DividedEach,
+            ],
+            Self::Sum(parts) if parts.is_running() => &[
                 NotRescaled,
                 Inverse,
                 BaseTwo,
@@ -232,6 +258,9 @@ impl PartStage {
                 LateSum,
                 StaleSum,
                 FirstWhole,
+                RingLate,
+                RingNew,
+                RingStale,
             ],
             Self::LastLogSum => &[SumAlone, OldMaximum, Log2, OldSum, SinkUnshifted],
             Self::Last => &[Undivided, OldSum, SinkUnshifted],

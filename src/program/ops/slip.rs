@@ -113,6 +113,8 @@ pub enum Slip {
     Within(Block),
     /// Scores of which these cells become a number.
     Block(Block),
+    /// The first input less the mean of the rows of the second.
+    LessMean,
     /// Scores plus these cells, the logarithms of how often each key counts.
     Counted(Block),
 }
@@ -186,6 +188,10 @@ impl Operation for Slip {
             Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
             Self::Turn(turn) => turn.value(x, read::<1, _>(others)?[0])?,
             Self::Weigh(weigh) => weigh.value(x)?,
+            Self::LessMean => {
+                let [rows] = read(others)?;
+                x.sub(&rows.mean(D::Minus1)?)?
+            }
             Self::Anew { factor } => {
                 let [lse] = read(others)?;
                 (x.broadcast_sub(&lse.unsqueeze(D::Minus1)?)? * *factor)?.exp()?
@@ -228,6 +234,7 @@ impl Operation for Slip {
             Self::Product => others.len() == 1 && are_spread(),
             Self::Along(axis, along) => others.is_empty() && along.fits(x, *axis),
             Self::OfBoth(cache) => others == [*x] && cache.fits(x),
+            Self::LessMean => matches!(others, [[rows @ .., _]] if rows == *x),
             Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
             Self::Beyond(count) => {
                 let &[b, h, (axis, tokens), d] = *x else { return Err(Misread) };
@@ -281,6 +288,10 @@ impl Operation for Slip {
             let read = read.iter().copied().take(count).collect();
             return Some(Self::Slots { read, turned: *turned });
         }
+        // The mean is one of all keys.
+        if matches!((self, part), (Self::LessMean | Self::Weigh(Weigh::LessMean), Part::Keys(_))) {
+            return None;
+        }
         let Some(at) = part.position_in(inputs, whole) else { return Some(self.clone()) };
         let from_last = whole.rank() - at;
         match self {
@@ -294,6 +305,12 @@ impl Operation for Slip {
                 None
             }
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
+            Self::Weigh(Weigh::Zeros(_)) if at == 2 => None,
+            Self::Weigh(Weigh::LessMean) if from_last == 1 => None,
+            // One of its axes decides about the other.
+            Self::Along(axis, Along::Within { axis: other, .. }) if at == *axis || at == *other => {
+                None
+            }
             Self::Beyond(_) if at < 3 => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
@@ -326,6 +343,7 @@ impl Operation for Slip {
             | Self::Sinusoid { .. }
             | Self::Weigh(_)
             | Self::Anew { .. }
+            | Self::LessMean
             | Self::Slots { .. }
             | Self::OfBoth(_)
             | Self::Beyond(_)

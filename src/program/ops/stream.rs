@@ -40,6 +40,8 @@ clauses! {
         DividedTwice => "the result is divided by the running sum twice",
         /// The last key of each block is not in the sum.
         SumShort => "the running sum lacks the last key of each block",
+        /// What was added up is divided in every block.
+        DividedEach => "what was added up is divided by the running sum after every block, not once at the end",
         /// Every block is divided by its own sum.
         Averaged => "every block has its own softmax, and the blocks are averaged",
         /// The same, and they are added up.
@@ -81,7 +83,7 @@ impl Stream {
     pub(super) fn value(self, scores: &Tensor, values: &Tensor) -> candle_core::Result<Tensor> {
         let Passed { output, sum, blocks, .. } = self.passed(scores, values)?;
         match self.slip {
-            StreamSlip::Undivided | StreamSlip::Added => Ok(output),
+            StreamSlip::Undivided | StreamSlip::Added | StreamSlip::DividedEach => Ok(output),
             StreamSlip::Averaged => output / f64::from(blocks),
             StreamSlip::DividedTwice => output.broadcast_div(&sum.sqr()?),
             _ => output.broadcast_div(&sum),
@@ -155,6 +157,9 @@ impl Stream {
                     ((sum * of_sum)?.add(&share)?, output.broadcast_mul(&of_output)?.add(&added)?)
                 }
             };
+            if slip == StreamSlip::DividedEach {
+                output = output.broadcast_div(&sum)?;
+            }
             maximum = largest;
         }
         Ok(Passed { output, maximum, sum, blocks })

@@ -1,0 +1,83 @@
+//! Which other keys may parts have?
+
+use super::kernels::BLOCKS;
+use program::Parts;
+
+/// The keys of each part.
+pub type Keys = Vec<Vec<(usize, usize)>>;
+
+/// Parts that begin closer together, or further apart, than they are long.
+pub(super) fn apart_by_others(parts: &Parts, keys: usize) -> Vec<(Keys, String)> {
+    let Some(&(0, size)) = parts.keys.first().and_then(|spans| spans.first()) else {
+        return Vec::new();
+    };
+    let of = |stride: usize| -> (Keys, String) {
+        let spans = (0..keys).step_by(stride).map(|start| (start, (start + size).min(keys)));
+        let mut all: Keys = spans.map(|own| vec![own]).collect();
+        // What comes behind the last part is counted in it.
+        let behind = all.split_off(parts.keys.len().min(all.len()));
+        if let Some(last) = all.last_mut() {
+            last.extend(behind.into_iter().flatten());
+        }
+        all.resize(parts.keys.len(), Vec::new());
+        let told = tr!(
+            "each {name} begins {stride} keys behind the one before, and has {size}",
+            name = parts.axis.told(),
+            stride,
+            size
+        );
+        (all, told)
+    };
+    let strides = [size.saturating_sub(1), size + 1, size / 2];
+    let strides =
+        strides.into_iter().filter(|stride| (1..keys).contains(stride) && *stride != size);
+    strides.map(of).collect()
+}
+
+/// Parts that begin some keys early, as where a start is rounded down to a page and an end up.
+pub(super) fn rounded_starts(parts: &Parts) -> Vec<(Keys, String)> {
+    let size = |(first, end): &(usize, usize)| end.saturating_sub(*first);
+    let least = parts.keys.iter().flatten().map(size).min().unwrap_or_default();
+    let of = |page: usize| -> (Keys, String) {
+        let early = |(first, end): &(usize, usize)| {
+            (if first < end { first.saturating_sub(page) } else { *first }, *end)
+        };
+        let rest = parts.keys.iter().skip(1).map(|spans| spans.iter().map(early).collect());
+        let told = tr!(
+            "every {name} but the first starts {page} keys early, as where its start is rounded down to a page and its end up: keys at the edges are counted twice",
+            name = parts.axis.told(),
+            page
+        );
+        (parts.keys.first().cloned().into_iter().chain(rest).collect(), told)
+    };
+    BLOCKS.into_iter().filter(|page| *page > 1 && *page <= least).map(of).collect()
+}
+
+/// Parts that count the keys of the first, or all before their own, as well.
+pub(super) fn with_first(parts: &Parts) -> Vec<(Keys, String)> {
+    let name = parts.axis.told();
+    let starts = parts.keys.first().map(Vec::as_slice).unwrap_or_default();
+    let with = |is_all: bool| -> Keys {
+        let part = |spans: &Vec<(usize, usize)>| {
+            let own = spans.iter().zip(starts).flat_map(|((first, end), (start, own))| {
+                if is_all { vec![(*start, *end)] } else { vec![(*start, *own), (*first, *end)] }
+            });
+            own.collect()
+        };
+        let first = parts.keys.first().cloned();
+        first.into_iter().chain(parts.keys.iter().skip(1).map(part)).collect()
+    };
+    vec![
+        (
+            with(false),
+            tr!(
+                "the keys of the first {name}, the prefix, are counted in every other as well",
+                name
+            ),
+        ),
+        (
+            with(true),
+            tr!("every {name} begins at the first key: all before it are counted again", name),
+        ),
+    ]
+}
