@@ -284,19 +284,20 @@ fn an_unknown_config_is_said_to_look_like_a_common_family() {
 fn a_base_that_is_no_number_above_0_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("config.json");
-    let places: [(&str, fn(&str) -> String); 4] = [
-        ("llama", |base| format!("\"rope_theta\": {base}")),
-        ("llama", |base| format!("\"rope_parameters\": {{\"rope_theta\": {base}}}")),
-        ("gemma3_text", |base| {
-            format!("\"sliding_window_pattern\": 2, \"rope_local_base_freq\": {base}")
-        }),
-        ("granite_swa", |base| format!("\"layer_rope_theta\": [{base}, 1e4]")),
+    let places = [
+        ("llama", "\"rope_theta\": BASE"),
+        ("llama", "\"rope_parameters\": {\"rope_theta\": BASE}"),
+        ("gemma3_text", "\"sliding_window_pattern\": 2, \"rope_local_base_freq\": BASE"),
+        ("granite_swa", "\"layer_rope_theta\": [BASE, 1e4]"),
     ];
     for (family, place) in places {
         for base in ["NaN", "Infinity", "-Infinity", "1e999", "-1", "-1e-9", "0", "\"1e4\"", "500"]
         {
             let sizes = "\"hidden_size\": 64, \"num_attention_heads\": 8, \"num_hidden_layers\": 2";
-            let text = format!("{{\"model_type\": \"{family}\", {sizes}, {}}}", place(base));
+            let text = format!(
+                "{{\"model_type\": \"{family}\", {sizes}, {}}}",
+                place.replace("BASE", base)
+            );
             fs::write(&path, &text).expect("written");
             let model_config = Some(path.to_string_lossy().into_owned().into());
             let read = with_model(Settings { model_config, layer: Some(0), ..Settings::default() });

@@ -126,7 +126,7 @@ fn what_one_of_two_files_contradicts_is_told() {
     let features = *features.tensor.dims().last().expect("four axes");
     let number = 1.0 / f64::sqrt(f64::from(u32::try_from(features).expect("few")));
     let scale = Tensor::new(&[number], &Device::Cpu).expect("made");
-    record.entries.push(Entry::new("scale", scale));
+    record.entries.push(Entry::of("scale", scale));
     let wrong = folder.path().join("wrong.safetensors");
     Output::create(&wrong).expect("made").write(&record).expect("written");
     for sides in [[&wrong, &right], [&right, &wrong]] {

@@ -75,7 +75,7 @@ fn with_its_mistake(report: Report, sides: [&Path; 2]) -> Report {
         if !findings.is_empty() || !contradictions.is_empty() {
             let diagnosis = Some(Diagnosis { findings, ..Diagnosis::default() });
             let diagnosed = Some(path.display().to_string());
-            return Report { diagnosis, contradictions, diagnosed, ..report };
+            return Report { contradictions, diagnosis, diagnosed, ..report };
         }
     }
     report

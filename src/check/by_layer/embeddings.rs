@@ -57,15 +57,17 @@ pub fn other_rows(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<Str
 fn read(sides: &Sides, at: usize, rows: &[Row], tolerance: f64) -> Result<Option<[Vec<i64>; 2]>> {
     let Some(node) = sides.nodes().get(at) else { return Ok(None) };
     let of_left = went_in(&sides.left, 0, node)?;
-    let meant = of_left.map(|all| rows.iter().map(|row| all.get(row.left).copied()).collect());
+    let meant: Option<Option<Vec<i64>>> =
+        of_left.map(|all| rows.iter().map(|row| all.get(row.left).copied()).collect());
     let mut of_right = Vec::new();
     for (pass, place) in sides.beside.get(at).into_iter().flatten().enumerate() {
         let other = place.and_then(|place| sides.right.nodes.get(pass)?.get(place));
         of_right.push(other.map(|other| went_in(&sides.right, pass, other)).transpose()?.flatten());
     }
-    let own = rows.iter().map(|row| of_right.get(row.pass)?.as_ref()?.get(row.right).copied());
+    let own: Option<Vec<i64>> =
+        rows.iter().map(|row| of_right.get(row.pass)?.as_ref()?.get(row.right).copied()).collect();
     let numbers = sides.of_pairs(at, rows)?;
-    if let (Some(Some(meant)), Some(own), Some(numbers)) = (meant, own.collect(), &numbers)
+    if let (Some(Some(meant)), Some(own), Some(numbers)) = (meant, own, &numbers)
         && say_which(&meant, &own, numbers, tolerance)?
     {
         return Ok(Some([meant, own]));

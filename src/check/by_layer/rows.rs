@@ -67,7 +67,7 @@ impl<'a> Rows<'a> {
         Ok(told)
     }
 
-    /// Rows one behind the other in words: "rows 0 to 39 of gate_proj.weight"; nothing where there are too many runs.
+    /// Rows one behind the other in words: `rows 0 to 39 of gate_proj.weight`; nothing where there are too many runs.
     fn in_pieces(&self, places: &[Place]) -> Option<String> {
         let runs: Vec<&[Place]> =
             places.chunk_by(|one, next| one.0 == next.0 && one.1 + 1 == next.1).collect();
@@ -147,7 +147,9 @@ fn hashes(tensor: &Tensor) -> Result<Vec<u64>> {
     let rows = rows.to_dtype(DType::F32)?.to_vec2::<f32>()?;
     let hash = |row: &Vec<f32>| {
         let mut hasher = DefaultHasher::new();
-        row.iter().for_each(|own| own.to_bits().hash(&mut hasher));
+        for own in row {
+            own.to_bits().hash(&mut hasher);
+        }
         hasher.finish()
     };
     Ok(rows.iter().map(hash).collect())
