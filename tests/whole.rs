@@ -84,7 +84,7 @@ fn rounding_of_cached_steps_in_few_bits_is_no_mistake() {
     assert_eq!(first, Some("model.layers.1.self_attn.out"));
     let told = summaries(&found);
     let is_told =
-        |own: &String| own.contains("the cached keys are not those that earlier steps wrote");
+        |own: &String| own.contains("the cached keys are those of model.layers.0.self_attn");
     assert!(told.iter().any(is_told), "{told:?}");
 }
 
@@ -187,6 +187,133 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
     }
 }
 
+/// What else ports were made wrong by: norms in f16, biases, experts, positions, and what a cache holds at its second step.
+#[test]
+fn mistakes_of_ports_are_named() {
+    for (reference, port, name, mistake) in [
+        (
+            "large-llama-reference",
+            "large-llama-f16",
+            "model.layers.0.input_layernorm.out",
+            "2 of 8 rows are 0: those with a number above 255.9, whose square is more than f16 holds",
+        ),
+        (
+            "qwen2-once-reference",
+            "qwen2-late-bias",
+            "model.layers.1.self_attn.out",
+            "b_k is added behind the rotation, and is not turned",
+        ),
+        (
+            "opt-reference",
+            "opt-unscaled-bias",
+            "model.decoder.layers.1.self_attn.out",
+            "b_q is added behind the scaling, and is not scaled",
+        ),
+        (
+            "qwen2-moe-reference",
+            "qwen2-moe-raw-gate",
+            "model.layers.1.mlp.out",
+            "the gate of the shared expert is used without its sigmoid",
+        ),
+        (
+            "qwen2-moe-reference",
+            "qwen2-moe-shared-twice",
+            "model.layers.1.mlp.out",
+            "the shared expert is added 2 times",
+        ),
+        (
+            "mixtral-reference",
+            "mixtral-weighed-inputs",
+            "model.layers.1.mlp.out",
+            "the weights of experts multiply what goes into these, not what they give",
+        ),
+        (
+            "olmo2-reference",
+            "olmo2-ranks",
+            "model.layers.0.self_attn.out",
+            "the norm runs over the heads of each of 2 ranks",
+        ),
+        (
+            "wide-llama-reference",
+            "wide-llama-scale",
+            "model.layers.0.self_attn.out",
+            "the scores are divided by √heads instead of √d_k",
+        ),
+        (
+            "gpt2-reference",
+            "gpt2-counted",
+            "transformer.wpe.out",
+            "it reads rows 2, 3, 4, 5, 2, 3, 4, 5 of transformer.wpe where 0, 1, 2, 3, 0, 1, 2, 3 are meant",
+        ),
+        (
+            "gpt2-steps-reference",
+            "gpt2-steps-maskless",
+            "transformer.h.0.attn.out",
+            "the mask is built and never applied",
+        ),
+        (
+            "llama-reference",
+            "llama-packed",
+            "model.layers.0.self_attn.out",
+            "the documents of a packed row see each other",
+        ),
+        (
+            "llama-steps-reference",
+            "llama-steps-counted",
+            "model.layers.0.self_attn.out",
+            "positions count the padding before the tokens: 2 where 1 is meant",
+        ),
+        (
+            "qwen3-steps-reference",
+            "qwen3-steps-unturned",
+            "model.layers.1.self_attn.out",
+            "at step 1 of its cache, the cached keys are those before the rotation",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-empty-slot",
+            "model.layers.1.self_attn.out",
+            "query 0 of item 0 sees 4 keys, and the reference's sees 3: slot 2 of its cache is 0",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-without-oldest",
+            "model.layers.1.self_attn.out",
+            "at step 1 of its cache, query 0 of item 0 sees 2 keys, and the reference's sees 3",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-turned-again",
+            "model.layers.1.self_attn.out",
+            "at step 1 of its cache, the cached keys are turned once more",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-of-other-items",
+            "model.layers.1.self_attn.out",
+            "the cached values are those of other items: item 0 has those of item 1, item 1 has those of item 0",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-cut-off",
+            "model.layers.1.self_attn.out",
+            "the cached values are those that earlier steps wrote, cut off at 1.033 in 1 heads",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-rolled",
+            "model.layers.1.self_attn.out",
+            "slot 0 of item 1 has what was written to slot 1 of item 1",
+        ),
+    ] {
+        let found = compared(&at(reference), &at(port));
+        let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
+        assert_eq!(first.name, name, "{port}");
+        let said = summaries(&found);
+        assert!(said.iter().any(|said| said.contains(mistake)), "{port}: {said:?}");
+    }
+}
+
 #[test]
 fn a_wrong_residual_sum_is_told_by_its_terms() {
     let found = compared(&at("llama-reference"), &at("llama-residual"));
@@ -230,6 +357,34 @@ fn in_flax(name: &str) -> Option<String> {
         ("embed_tokens", "embedder"),
     ];
     Some(words.iter().fold(inner, |name, (own, other)| name.replace(own, other)))
+}
+
+/// As `MaxText` names them: its norm behind attention is the one before the MLP.
+fn in_maxtext(name: &str) -> Option<String> {
+    let inner = name.strip_suffix(".out")?.strip_prefix("model.").unwrap_or("logits");
+    let inner = inner.replace("layers.", "layers_").replace('.', "/");
+    let words = [
+        ("post_attention_layernorm", "post_self_attention_norm"),
+        ("input_layernorm", "pre_self_attention_norm"),
+        ("self_attn", "self_attention"),
+        ("embed_tokens", "token_embedder"),
+    ];
+    Some(words.iter().fold(inner, |name, (own, other)| name.replace(own, other)))
+}
+
+#[test]
+fn norms_of_other_names_are_matched_by_their_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (port, layer) in [("llama-reference", None), ("llama-eps", Some(1))] {
+        let path = folder.path().join("maxtext.safetensors");
+        renamed(&at(port).join("parts.safetensors"), &path, in_maxtext);
+        let found = compared(&at("llama-reference"), &path);
+        assert_eq!(found.first.and_then(|at| found.lines[at].layer), layer, "{port}");
+        assert!(found.is_same() == layer.is_none(), "{port}: {:?}", found.warning);
+        let beside = ("model.layers.0.input_layernorm.out", "layers_0/pre_self_attention_norm");
+        let beside = (beside.0.to_owned(), beside.1.to_owned());
+        assert!(found.matches.contains(&beside), "{port}: {:?}", found.matches);
+    }
 }
 
 #[test]
@@ -364,7 +519,56 @@ fn what_ranks_do_wrong_is_named() {
             "model.layers.1.self_attn.out",
             "counts the positions of its tokens from 0",
         ),
-        ("stages-handed", "model.layers.0.out", "stage 1 got other numbers than stage 0 gave"),
+        (
+            "stages-handed",
+            "model.layers.0.out",
+            "stage 1 got model.layers.0.post_attention_layernorm.in, and stage 0 was to give",
+        ),
+        (
+            "stages-mlp",
+            "model.layers.0.out",
+            "stage 1 got model.layers.0.mlp.out, and stage 0 was to give model.layers.0.out",
+        ),
+        (
+            "heads-one",
+            "model.layers.1.mlp.out",
+            "all ranks should have the same model.layers.1.mlp.out, and rank 1 has another one",
+        ),
+        (
+            "heads-fused",
+            "model.layers.1.mlp.out",
+            "rank 0 of gate_proj.weight alone, rank 1 of up_proj.weight alone",
+        ),
+        (
+            "heads-kv-kernel",
+            "model.layers.1.self_attn.out",
+            "the ranks hold the pieces 0, 1, 0, 1 of k_rot, v_heads, where 0, 0, 1, 1 are those",
+        ),
+        (
+            "heads-vocabulary",
+            "model.embed_tokens.out",
+            "each of the 2 ranks adds a row of its own for the words of other ranks, too",
+        ),
+        (
+            "permuted/rank0",
+            "model.layers.0.self_attn.out",
+            "its projection is put in the order of neighbouring pairs with the number of query heads (4)",
+        ),
+        (
+            "tokens-mean",
+            "model.layers.1.self_attn.out",
+            "every block has its own softmax, and the blocks are averaged (blocks of 4 keys), in query rows 4 to 7",
+        ),
+        (
+            "tokens-zigzag-gathered",
+            "model.layers.1.self_attn.out",
+            "keys and values stay in the zigzag order of 2 ranks",
+        ),
+        (
+            "tokens-zigzag-chunk",
+            "model.layers.1.self_attn.out",
+            "in zigzag order, rank 1 never sees the keys of chunk 0",
+        ),
     ] {
         let found = ranks(name);
         let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");

@@ -66,14 +66,14 @@ impl Part {
 }
 
 /// Parts by what stands in their names, the first that fits: the words, the part, its place in a layer, and whether it is what
-/// goes into a part. Names are those of transformers, `TransformerLens`, llama.cpp, MLX and Flax.
+/// goes into a part. Names are those of transformers, `TransformerLens`, llama.cpp, MLX, Flax and MaxText.
 const WORDS: &[(&[&str], Part, u32)] = &[
     (&["resid_pre"], Part::Between, 0),
     (&["resid_mid", "ffn_inp"], Part::Between, 50),
     (&["resid_post", "l_out"], Part::Layer, 90),
     (&["lm_head", "logits", "unembed", "result_output", "embed_out"], Part::Logits, 0),
     (&["post_feedforward", "post_mlp", "post_ffw"], Part::Norm, 80),
-    (&["post_attention"], Part::Norm, 60),
+    (&["post_attention", "post_self_attention"], Part::Norm, 60),
     (
         &[
             "input_layernorm",
@@ -83,6 +83,7 @@ const WORDS: &[(&[&str], Part, u32)] = &[
             "attention_norm",
             "norm1",
             "pre_attention",
+            "pre_self_attention",
         ],
         Part::Norm,
         10,

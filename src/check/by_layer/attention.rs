@@ -16,13 +16,14 @@ use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::with_settings_of_others;
 use super::parameters::differing;
-use super::passes::{caches, other_masks};
-use super::positions::{in_its_order, packed, with_other_positions};
+use super::passes::other_masks;
+use super::positions::{counting_padding, in_its_order, packed, with_other_positions};
 use super::sides::Sides;
+use super::slots::caches;
 use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
-use foreign::{NameMap, Node};
+use foreign::{ModelPart, NameMap, Node};
 use program::{Name, Role, wide};
 
 /// What masks are called in records.
@@ -62,6 +63,8 @@ pub fn checked(
     let port = if files.len() > 1 {
         let mut joined = Joined::default();
         let port = joined.join(&reference, path, files)?;
+        // Chunks of tokens may stand in any order.
+        joined.orders.retain(|_, names| names.iter().all(|name| name != Name::X.as_str()));
         facts = joined.odd();
         Some(port)
     } else {
@@ -76,7 +79,9 @@ pub fn checked(
     if let Some(moved) = port.as_ref().and_then(|port| in_its_order(sides, at, &settings, port)) {
         settings = moved;
         entries.retain(|entry| !is_of_tokens(entry));
-    } else if let Some((moved, rows)) = packed(sides, at, &settings).filter(|_| own.is_empty()) {
+    } else if let Some((moved, rows)) =
+        packed(sides, at, &settings).filter(|_| own.is_empty() || sides.alignment.is_packed)
+    {
         // Biases of pairs of tokens are not those of packed ones.
         let is_mask = |entry: &Entry| entry.name == MASK;
         if entries.iter().all(|entry| is_mask(entry) || !is_of_tokens(entry)) {
@@ -112,6 +117,10 @@ pub fn checked(
             Ok(Some((Some(report), facts)))
         }
         Ok(report) => {
+            let report = match in_chunks(sides, path, &record, tolerances) {
+                Some(of_chunks) if !explains(&report) => of_chunks,
+                _ => report,
+            };
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
             facts.extend(other);
@@ -127,6 +136,8 @@ pub fn checked(
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
+        // Of passes that the reference has in one, each says itself what it got.
+        Err(_) if sides.right.ranks.passes.len() > 1 => by_itself(),
         // What the port has of it does not fit the reference's run.
         Err(error) => {
             facts.push(tr!(
@@ -178,7 +189,9 @@ fn pass_by_pass(
             first.get_or_insert(report);
             continue;
         }
-        let other = that_fits(with_settings_of_others(sides, layer, &record)?, path, tolerances);
+        let mut others = with_settings_of_others(sides, layer, &record)?;
+        others.extend(counting_padding(&record));
+        let other = that_fits(others, path, tolerances);
         first = Some(report).filter(|_| other.is_none());
         facts.extend(other);
         break;
@@ -279,7 +292,16 @@ fn shown_by_records(
     left: &[&PathBuf],
     right: &[&PathBuf],
 ) -> Result<Vec<String>> {
-    Ok(masks(sides, at, left, right)?.into_iter().chain(caches(left, right)?).collect())
+    let nodes = sides.nodes().iter().enumerate();
+    let is_other = |(place, node): &(usize, &Node)| {
+        *place != at && node.part == ModelPart::Attention && !node.is_input
+    };
+    let others = nodes.filter(is_other).filter_map(|(place, node)| {
+        let (_, partner) = sides.partner(place)?;
+        Some((node.path.as_str(), sides.right.records(&partner.path)))
+    });
+    let others: Vec<(&str, Vec<&PathBuf>)> = others.collect();
+    Ok(masks(sides, at, left, right)?.into_iter().chain(caches(left, right, &others)?).collect())
 }
 
 /// In which cells masks differ, and that the port was called without the one that hides padding.
@@ -306,6 +328,22 @@ fn run_otherwise(
     let mut others = with_other_positions(sides, at, record);
     others.extend(with_settings_of_others(sides, layer, record)?);
     Ok(that_fits(others, path, tolerances))
+}
+
+/// The verdict where each rank that has a chunk of the tokens merges what it gets of each chunk of keys, if that explains it.
+fn in_chunks(
+    sides: &Sides,
+    path: &Path,
+    record: &Record,
+    tolerances: &Tolerances,
+) -> Option<Report> {
+    let count = sides.right.ranks.count;
+    let config = record.config.as_ref().filter(|_| count > 1)?;
+    let config = Settings { splits: Some(vec![count]), ..config.clone() };
+    let record = Record { config: Some(config), ..record.clone() };
+    let (flags, map) = (Settings::default(), NameMap::default());
+    let report = checked_whole(path, record, &flags, &map, tolerances).ok()?.report;
+    explains(&report).then_some(report)
 }
 
 /// What is said of the first of these records in which nothing is wrong.

@@ -18,6 +18,9 @@ const MOST_CHOSEN: usize = 8;
 /// 2025).
 const LIMIT: f64 = 7.0;
 
+/// The expert that all tokens have may be added by each rank: once, and by so many.
+const TIMES: [usize; 4] = [1, 2, 4, 8];
+
 /// What a unit gives for all rows: of each expert, and of the one that all tokens have.
 struct Made {
     unit: Unit,
@@ -108,6 +111,10 @@ impl Experts {
             (Ok(Some(_)), _) => vec![Shared::Plain, Shared::None],
             _ => vec![Shared::None],
         };
+        let shared: Vec<Shared> = match meant.map(|meant| meant.shared) {
+            Some(Shared::Gated) => shared.into_iter().chain([Shared::RawGate]).collect(),
+            _ => shared,
+        };
         let both = [true, false];
         let corrected: &[(bool, bool)] = if self.correction.is_some() {
             &[(true, false), (false, false), (true, true)]
@@ -142,6 +149,7 @@ impl Experts {
                     count,
                     is_corrected: *is_corrected,
                     has_corrected_weights: *has_corrected_weights,
+                    weighs_inputs: false,
                     groups: None,
                 })
             })
@@ -154,9 +162,31 @@ impl Experts {
         let in_groups: Vec<Routing> =
             Groups::of(self.first.len()).into_iter().flat_map(in_groups).collect();
         routings.extend(in_groups);
+        // Each such routing needs experts of its own; models that mean it take sigmoids as they are.
+        let of_inputs = |own: &Routing| match meant {
+            Some(meant) => *own == Routing { weighs_inputs: false, ..meant.routing },
+            None => own.score == Score::Sigmoid && !own.is_normed && own.groups.is_none(),
+        };
+        let of_inputs: Vec<Routing> = routings
+            .iter()
+            .filter(|own| of_inputs(own))
+            .map(|own| Routing { weighs_inputs: true, ..*own })
+            .collect();
+        routings.extend(of_inputs);
+        let times = if meant.is_some() { &TIMES[..] } else { &TIMES[..1] };
         let ways = units.flat_map(|unit| routings.iter().map(move |routing| (unit, *routing)));
         let all = ways.flat_map(|(unit, routing)| {
-            shared.iter().map(move |shared| Mixture { routing, unit, shared: *shared, scale: 1.0 })
+            shared.iter().flat_map(move |shared| {
+                let times = if *shared == Shared::None { &TIMES[..1] } else { times };
+                let of = move |times: &usize| Mixture {
+                    routing,
+                    unit,
+                    shared: *shared,
+                    times: *times,
+                    scale: 1.0,
+                };
+                times.iter().map(of)
+            })
         });
         let is_near = |own: &Mixture| {
             let far = |meant: &Mixture| Mixture { scale: meant.scale, ..*own }.differences(meant);
@@ -193,7 +223,7 @@ impl Experts {
     }
 
     fn made(&self, unit: Unit) -> Result<Made> {
-        let each = (0..self.first.len()).map(|at| cells(&self.expert(at, unit)?));
+        let each = (0..self.first.len()).map(|at| cells(&self.expert(&self.x, at, unit)?));
         Ok(Made {
             unit,
             experts: each.collect::<Result<_>>()?,
@@ -204,9 +234,15 @@ impl Experts {
     /// What the experts give that are chosen for each row, without their factor, and what the shared one gives.
     fn parts(&self, own: &Mixture, made: &Made, width: usize) -> Result<[Vec<f64>; 2]> {
         let mut routed = vec![0.0; self.logits.len() * width];
-        for (row, logits) in self.logits.iter().enumerate() {
-            for (expert, weight) in self.weights(own.routing, logits) {
-                let from = made.experts[expert].iter().skip(row * width);
+        let chosen: Vec<Vec<(usize, f64)>> =
+            self.logits.iter().map(|logits| self.weights(own.routing, logits)).collect();
+        let of_weighed = own.routing.weighs_inputs.then(|| self.of_weighed(own.unit, &chosen));
+        let of_weighed = of_weighed.transpose()?;
+        for (row, chosen) in chosen.iter().enumerate() {
+            for (expert, weight) in chosen {
+                let (experts, weight) =
+                    of_weighed.as_ref().map_or((&made.experts, *weight), |all| (all, 1.0));
+                let from = experts[*expert].iter().skip(row * width);
                 routed
                     .iter_mut()
                     .skip(row * width)
@@ -215,10 +251,18 @@ impl Experts {
                     .for_each(|(sum, own)| *sum += weight * own);
             }
         }
-        let gate = if own.shared == Shared::Gated { self.gate()? } else { None };
+        let gate = match own.shared {
+            Shared::Gated => self.gate()?.map(|gate| cells(&mapped(Map::Sigmoid, &gate)?)),
+            Shared::RawGate => self.gate()?.map(|gate| cells(&gate)),
+            _ => None,
+        };
+        let gate = gate.transpose()?;
         let beside = |at: usize| match (own.shared, &made.shared) {
             (Shared::None, _) | (_, None) => 0.0,
-            (_, Some(shared)) => shared[at] * gate.as_ref().map_or(1.0, |gate| gate[at / width]),
+            (_, Some(shared)) => {
+                let gate = gate.as_ref().map_or(1.0, |gate| gate[at / width]);
+                shared[at] * gate * own.times as f64
+            }
         };
         let beside = (0..routed.len()).map(beside).collect();
         Ok([routed, beside])
@@ -253,8 +297,22 @@ impl Experts {
         order.into_iter().map(|at| (at, weight(at) / sum)).collect()
     }
 
-    /// What an expert gives for all rows.
-    fn expert(&self, at: usize, own: Unit) -> Result<Tensor> {
+    /// What each expert gives for the rows that it is chosen for, where these are multiplied by its weights; 0 for others.
+    fn of_weighed(&self, unit: Unit, chosen: &[Vec<(usize, f64)>]) -> Result<Vec<Vec<f64>>> {
+        let of = |expert: usize| {
+            let weight = |own: &Vec<(usize, f64)>| {
+                own.iter().find(|(at, _)| *at == expert).map_or(0.0, |(_, weight)| *weight)
+            };
+            let weights: Vec<f64> = chosen.iter().map(weight).collect();
+            let weights = Tensor::from_vec(weights, (chosen.len(), 1), self.x.device())?;
+            let x = self.x.broadcast_mul(&weights.to_dtype(DType::F32)?)?;
+            cells(&self.expert(&x, expert, unit)?)
+        };
+        (0..self.first.len()).map(of).collect()
+    }
+
+    /// What an expert gives for some rows.
+    fn expert(&self, x: &Tensor, at: usize, own: Unit) -> Result<Tensor> {
         let project = |x: &Tensor, (weight, bias): &(Tensor, Option<Tensor>)| -> Result<Tensor> {
             let made = x.matmul(&weight.t()?)?;
             Ok(match bias {
@@ -262,7 +320,7 @@ impl Experts {
                 None => made,
             })
         };
-        let both = project(&self.x, &self.first[at])?;
+        let both = project(x, &self.first[at])?;
         let half = both.dim(1)? / 2;
         let [gate, up] = [0, 1].map(|place: usize| -> Result<Tensor> {
             Ok(if own.in_turns {
@@ -300,13 +358,12 @@ impl Experts {
         project(&hidden, down).map(Some)
     }
 
-    /// What that expert is multiplied by, for each token.
-    fn gate(&self) -> Result<Option<Vec<f64>>> {
+    /// The gate of that expert for each token, before its sigmoid.
+    fn gate(&self) -> Result<Option<Tensor>> {
         let Some(weight) = of(&self.parameters, &["shared_expert_gate.weight"]) else {
             return Ok(None);
         };
-        let gate = self.x.matmul(&weight.to_dtype(DType::F32)?.t()?)?;
-        cells(&mapped(Map::Sigmoid, &gate)?).map(Some)
+        Ok(Some(self.x.matmul(&weight.to_dtype(DType::F32)?.t()?)?))
     }
 }
 

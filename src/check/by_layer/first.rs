@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use candle_core::Tensor;
+
+use super::super::cells::cells;
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::attention::{checked, outputs};
@@ -52,6 +55,32 @@ pub fn named(
     let what = tr!("beside what the reference gives for the same inputs").to_owned();
     let told = told.unwrap_or(Named { what, facts: Vec::new(), report: None });
     Ok(Some(Named { facts: vec![fact], ..told }))
+}
+
+/// That a norm gives 0 in just the rows whose squares are more than f16 holds.
+fn overflows(sides: &Sides, at: usize, rows: &[usize]) -> Result<Option<String>> {
+    // The square root of the largest number of f16, 65504.
+    const MOST: f64 = 255.94;
+    let Some(node) = sides.nodes().get(at).filter(|node| node.part == ModelPart::Norm) else {
+        return Ok(None);
+    };
+    let Some(input) = node.reads.first() else { return Ok(None) };
+    let (Some([_, x]), Some([_, own])) =
+        (sides.picked_by(*input, at, rows)?, sides.picked(at, rows)?)
+    else {
+        return Ok(None);
+    };
+    let largest = |own: &Tensor| cells(&own.abs()?.max(2)?.flatten_all()?);
+    let (x, own) = (largest(&x)?, largest(&own)?);
+    let zeros = own.iter().filter(|own| **own == 0.0).count();
+    let is_it = zeros > 0 && x.iter().zip(&own).all(|(x, own)| (*x > MOST) == (*own == 0.0));
+    Ok(is_it.then(|| {
+        tr!(
+            "{zeros} of {count} rows are 0: those with a number above 255.9, whose square is more than f16 holds",
+            zeros,
+            count = own.len()
+        )
+    }))
 }
 
 fn explained(
@@ -107,6 +136,14 @@ fn explained(
             let what = tr!("beside what the reference gives for the same inputs").to_owned();
             return Ok(Some(Named { what, facts, report: None }));
         }
+    }
+    if facts.is_empty()
+        && let rows = sides.some_rows(at, found.row, node.rows().min(MANY))
+        && let Some(told) = overflows(sides, at, &rows)?
+    {
+        let part = node.part.told();
+        let what = tr!("{part}, computed from the port's own inputs", part);
+        return Ok(Some(Named { what, facts: vec![told], report: None }));
     }
     let beside = exact.beside(at, found)?;
     let mut report = match &beside {

@@ -6,16 +6,21 @@ use std::path::Path;
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
-use super::other_layers::BEHIND;
 use base::error::Result;
 use file::{Bundle, Info, Join, Piece};
-use program::wide;
+use program::{Name, wide};
 
 /// So many numbers of each piece tell which one it is.
 const SAMPLE: usize = 4096;
 
 /// A tensor of one rank: the rank, and the tensor's place in its file.
 type Own = (usize, usize);
+
+/// Heads, and what they become before scores, the last of it first.
+pub const BEHIND: [(Name, [Name; 3]); 2] = [
+    (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
+    (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
+];
 
 /// How the tensors of some ranks were joined.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +30,8 @@ pub struct Joined {
     /// Tensors whose pieces stand in another order than the ranks do: of each rank, or half of one, the piece that it holds; and
     /// how many ranks one behind the other should hold the same.
     pub orders: BTreeMap<(Vec<usize>, usize), Vec<String>>,
+    /// Tensors that all ranks should have the same, and the rank that is furthest from the reference.
+    pub drifted: Vec<(String, usize)>,
     /// Orders that are known, by the length of the axis.
     known: HashMap<usize, Vec<usize>>,
     /// Whether tensors are partial sums, by their names in any layer.
@@ -86,7 +93,9 @@ impl Joined {
                 meant[*axis] != shape[*axis] && long.is_multiple_of(meant[*axis].max(1))
             });
             let Some(axis) = axis.filter(|_| meant.len() == shape.len()) else { return Ok(one) };
-            let pieces = self.pieces((whole, at), axis, ranks, own)?;
+            let Some(pieces) = self.pieces((whole, at), axis, ranks, (own, is_last))? else {
+                return Ok(None);
+            };
             let long = pieces.iter().map(|piece| piece.count).sum();
             let mut shape = shape.to_vec();
             shape[axis] = long;
@@ -101,7 +110,13 @@ impl Joined {
         )?;
         let Some(is_sum) = is_sum else { return Ok(None) };
         self.counts[usize::from(is_sum)] += 1;
-        Ok(if is_sum { Some((Join::Sum(own.to_vec()), None)) } else { one })
+        if is_sum {
+            return Ok(Some((Join::Sum(own.to_vec()), None)));
+        }
+        let Some((at, _)) = known else { return Ok(one) };
+        let Some((rank, place)) = furthest((whole, at), ranks, own)? else { return Ok(one) };
+        self.drifted.push((info.name.clone(), rank));
+        Ok(Some((Join::One(rank, place), None)))
     }
 
     /// Whether tensors of one shape are partial sums, and not the same on all ranks.
@@ -137,15 +152,16 @@ impl Joined {
         Ok(Some(is_sum))
     }
 
-    /// The pieces of a tensor along an axis, in the order in which the reference has them.
+    /// The pieces of a tensor along an axis, in the order in which the reference has them; nothing where their numbers do not say
+    /// it, and others are to be looked at first.
     fn pieces(
         &mut self,
         (whole, at): (&Bundle, usize),
         axis: usize,
         ranks: &[Bundle],
-        own: &[Own],
-    ) -> Result<Vec<Piece>> {
-        let Some(info) = whole.infos().get(at) else { return Ok(Vec::new()) };
+        (own, is_last): (&[Own], bool),
+    ) -> Result<Option<Vec<Piece>>> {
+        let Some(info) = whole.infos().get(at) else { return Ok(Some(Vec::new())) };
         let total = info.shape.get(axis).copied().unwrap_or(1);
         let long = |(rank, at): Own| ranks.get(rank)?.infos().get(at)?.shape.get(axis).copied();
         let all: Vec<Piece> = own
@@ -154,7 +170,7 @@ impl Joined {
             .collect();
         let unit = all.first().map_or(0, |piece| piece.count);
         if all.iter().any(|piece| piece.count != unit) || unit == 0 {
-            return Ok(all);
+            return Ok(Some(all));
         }
         let copies = (unit * all.len()).checked_div(total).unwrap_or(1).max(1);
         let place = Place { whole, at, axis, ranks, copies };
@@ -168,6 +184,9 @@ impl Joined {
             }
         }
         if best.error > NEAR {
+            if !is_last {
+                return Ok(None);
+            }
             best.slots =
                 self.known.get(&total).cloned().unwrap_or_else(|| natural(all.len(), copies));
         } else if copies == 1 {
@@ -180,8 +199,28 @@ impl Joined {
         let mut placed: Vec<(usize, Piece)> = best.slots.into_iter().zip(units).collect();
         placed.sort_by_key(|(slot, _)| *slot);
         placed.dedup_by_key(|(slot, _)| *slot);
-        Ok(placed.into_iter().map(|(_, piece)| piece).collect())
+        Ok(Some(placed.into_iter().map(|(_, piece)| piece).collect()))
     }
+}
+
+/// The rank whose tensor is furthest from the reference's, where these are not the same on all ranks.
+fn furthest((whole, at): (&Bundle, usize), ranks: &[Bundle], own: &[Own]) -> Result<Option<Own>> {
+    let of = |(rank, at): &Own| sample(&ranks[*rank], *at, 0, SAMPLE);
+    let samples: Vec<Tensor> = own.iter().map(of).collect::<Result<_>>()?;
+    let Some((first, others)) = samples.split_first() else { return Ok(None) };
+    let mut are_same = true;
+    for other in others {
+        are_same &= agree(first, other)?;
+    }
+    let meant = sample(whole, at, 0, SAMPLE)?;
+    let mut worst = None::<(f64, Own)>;
+    for (sample, own) in samples.iter().zip(own) {
+        let off = apart(&meant, sample)?;
+        if worst.is_none_or(|(most, _)| off > most) {
+            worst = Some((off, *own));
+        }
+    }
+    Ok(worst.map(|(_, own)| own).filter(|_| !are_same))
 }
 
 /// Where the tensor stands that one of a name is beside: one of its name, or of what heads become, as a function of attention

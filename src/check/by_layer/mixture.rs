@@ -8,6 +8,8 @@ pub struct Mixture {
     pub routing: Routing,
     pub unit: Unit,
     pub shared: Shared,
+    /// How many times that expert is added.
+    pub times: usize,
     /// What the routed experts are multiplied by.
     pub scale: f64,
 }
@@ -24,6 +26,8 @@ pub struct Routing {
     pub is_corrected: bool,
     /// Whether it has a part in the weights.
     pub has_corrected_weights: bool,
+    /// Whether the weights multiply what goes into an expert, and not what it gives (Llama 4).
+    pub weighs_inputs: bool,
     /// Among which groups of experts the choice is made, where it is not among all.
     pub groups: Option<Groups>,
 }
@@ -66,6 +70,8 @@ pub enum Shared {
     None,
     Plain,
     Gated,
+    /// The gate is taken as it is, without its sigmoid.
+    RawGate,
 }
 
 impl Groups {
@@ -142,6 +148,14 @@ impl Mixture {
         add(own.has_corrected_weights != right.has_corrected_weights, &|| {
             tr!("the correction bias has a part in the weights of the experts, and not in their choice alone").to_owned()
         });
+        add(own.weighs_inputs != right.weighs_inputs, &|| {
+            if right.weighs_inputs {
+                tr!("the weights of experts multiply what these give, not what goes into them")
+            } else {
+                tr!("the weights of experts multiply what goes into these, not what they give")
+            }
+            .to_owned()
+        });
         let told = |groups: Option<Groups>| match groups {
             Some(Groups { all, chosen, .. }) => {
                 tr!("in the best {chosen} of {all} groups", chosen, all)
@@ -183,8 +197,14 @@ impl Mixture {
         });
         add(self.shared != meant.shared, &|| match (self.shared, meant.shared) {
             (Shared::None, _) => tr!("the shared expert is left out").to_owned(),
+            (Shared::RawGate, _) => {
+                tr!("the gate of the shared expert is used without its sigmoid").to_owned()
+            }
             (_, Shared::Gated) => tr!("the shared expert is not multiplied by its gate").to_owned(),
             _ => tr!("the shared expert is multiplied by its gate").to_owned(),
+        });
+        add(self.times != meant.times, &|| {
+            tr!("the shared expert is added {count} times", count = self.times)
         });
         // In 16 bits a factor is known no better.
         add((self.scale - meant.scale).abs() > 1e-2, &|| {

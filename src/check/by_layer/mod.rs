@@ -23,6 +23,7 @@ mod ranks;
 mod rows;
 mod sides;
 mod slips;
+mod slots;
 mod sums;
 
 use std::collections::{HashMap, HashSet};
@@ -259,7 +260,9 @@ impl Judge<'_> {
             is_exact.then(|| self.exact.own(at, found, &reads)).transpose()?.flatten()
         {
             // What is right was made of what it should be, whatever was taken as its terms.
-            let is_right = part == ModelPart::Layer || inherited > tolerance * FAR;
+            let is_right = part == ModelPart::Layer
+                || inherited > tolerance * FAR
+                || exact.error > FAR * found.error.max(inherited);
             if !exact.agrees && is_right && found.agrees() {
                 return Ok(Line { own: Some(found.error), how: How::Inferred, ..line });
             }

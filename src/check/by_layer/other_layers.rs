@@ -1,6 +1,7 @@
 //! Is the attention of a layer run as that of another layer is?
 
 use super::super::finding::told;
+use super::join::BEHIND;
 use super::sides::Sides;
 use base::error::{Result, listed, shown};
 use config::{Setting, Settings};
@@ -63,12 +64,6 @@ fn apart(meant: &Settings, other: &Settings) -> Vec<String> {
 pub fn has(file: &Bundle, name: Name) -> bool {
     file.infos().iter().any(|info| info.name == name.as_str())
 }
-
-/// Heads, and what they become before scores, the last of it first.
-pub const BEHIND: [(Name, [Name; 3]); 2] = [
-    (Name::QHeads, [Name::QRot, Name::QClipped, Name::QNorm]),
-    (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
-];
 
 /// Queries and keys that a function of attention got are those behind all that the reference does to them: its norms and
 /// rotations.

@@ -1,24 +1,18 @@
-//! What do the records of a port's attention show by themselves: another mask than the reference's, or a cache that does not
-//! hold what earlier steps wrote?
+//! Which keys do the records of a port's attention show to its queries, and which ones do those of the reference?
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use candle_core::{D, DType, Device, Tensor};
 
-use super::super::cells::{cells, cells_at, multiple};
-use super::measure::{Beside, apart};
+use super::super::cells::cells;
+use super::measure::Beside;
 use base::error::Result;
 use file::{Bundle, open_place};
 use program::{Name, unravel};
 
 /// Masks block by numbers that are lower, where they are added: −10000 is the least usual, and −9984 in bf16.
 const LOW: f64 = -1e3;
-
-/// Caches in four bits are off by less than that, relative to the size of a row.
-const ROUNDED: f64 = 0.05;
-/// So many times as much as the reference's cache is off by is no rounding.
-const MUCH: f64 = 4.0;
 
 /// In which cells the masks of a port's records differ from those of the reference's, of which there are as many; those of one
 /// call each, of which some `rows` of tokens stand beside each other, in these alone.
@@ -33,7 +27,17 @@ pub fn other_masks(
     let right_count = right.len();
     for (step, (left, right)) in left.iter().zip(right).enumerate() {
         let (meant, own) = (open_place(left)?, open_place(right)?);
-        let (Some(mut meant), Some(own)) = (seen(&meant)?, seen(&own)?) else { continue };
+        let is_step = step > 0;
+        let empty = if is_step { empty_slot(&own)? } else { None };
+        let both = (seen(&meant, is_step)?, seen(&own, is_step)?);
+        let (Some(mut meant), Some(own)) = both else { continue };
+        // The slots of a cache may be others; a token sees as many.
+        if is_step
+            && meant.dim(D::Minus1)? != own.dim(D::Minus1)?
+            && let Some(told) = other_counts(&meant, &own, empty)?
+        {
+            return Ok(Some(at_step(step, &told)));
+        }
         if let Some(rows) = rows.filter(|_| right_count == 1) {
             let Some(moved) = in_places(&meant, &own, rows)? else { continue };
             meant = moved;
@@ -87,7 +91,7 @@ fn in_places(meant: &Tensor, own: &Tensor, rows: &[Beside]) -> Result<Option<Ten
     Ok(Some(Tensor::from_vec(all, shape, &Device::Cpu)?))
 }
 
-fn at_step(step: usize, told: &str) -> String {
+pub fn at_step(step: usize, told: &str) -> String {
     tr!("at step {step} of its cache, {told}", step, told)
 }
 
@@ -126,8 +130,61 @@ fn apart_in_cells(meant: &Tensor, own: &Tensor) -> Result<Option<String>> {
     }))
 }
 
-/// Which keys the queries of a record see, as (batch, head, query, key); nothing where it does not say.
-fn seen(file: &Bundle) -> Result<Option<Tensor>> {
+/// The first query that sees more keys in one mask than in the other, of those that see one in both.
+fn other_counts(meant: &Tensor, own: &Tensor, empty: Option<usize>) -> Result<Option<String>> {
+    let count = |mask: &Tensor| cells(&mask.to_dtype(DType::F64)?.sum(D::Minus1)?);
+    let (items, heads, queries, _) = own.dims4()?;
+    let (meant_items, meant_heads, meant_queries, _) = meant.dims4()?;
+    if queries != meant_queries {
+        return Ok(None);
+    }
+    let (left, right) = (count(meant)?, count(own)?);
+    let at = |all: &[f64], items: usize, heads: usize, item: usize, query: usize| {
+        all.get(item.min(items - 1) * heads * queries + query).copied().unwrap_or(0.0)
+    };
+    for item in 0..items.max(meant_items) {
+        for query in 0..queries {
+            let many = at(&left, meant_items, meant_heads, item, query);
+            let seen = at(&right, items, heads, item, query);
+            if many == seen || many == 0.0 || seen == 0.0 {
+                continue;
+            }
+            let told = tr!(
+                "query {query} of item {item} sees {seen} keys, and the reference's sees {many}",
+                query,
+                item,
+                seen,
+                many
+            );
+            let empty = empty.filter(|_| seen > many);
+            return Ok(Some(match empty {
+                Some(slot) => {
+                    tr!(
+                        "{told}: slot {slot} of its cache is 0, as nothing was written to it",
+                        told,
+                        slot
+                    )
+                }
+                None => told,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The first slot of the keys that a step reads in which all is 0.
+fn empty_slot(file: &Bundle) -> Result<Option<usize>> {
+    let Some(keys) = first_of(file, &[Name::KCached, Name::KPast])?.filter(|own| own.rank() == 4)
+    else {
+        return Ok(None);
+    };
+    let sizes = cells(&keys.to_dtype(DType::F64)?.abs()?.sum((0, 1, 3))?)?;
+    Ok(sizes.iter().position(|size| *size == 0.0))
+}
+
+/// Which keys the queries of a record see, as (batch, head, query, key); nothing where it does not say. The token of a step of a
+/// cache sees all where there is no mask.
+fn seen(file: &Bundle, is_step: bool) -> Result<Option<Tensor>> {
     if let Some(mask) = file.tensor("attn_mask")?.filter(|mask| mask.rank() == 4) {
         if !mask.dtype().is_float() {
             return Ok(Some(mask.ne(0_f64)?));
@@ -140,183 +197,23 @@ fn seen(file: &Bundle) -> Result<Option<Tensor>> {
     };
     let queries = tokens(&[Name::QRot, Name::QHeads, Name::Q])?;
     let keys = tokens(&[Name::KCached, Name::KRot, Name::KHeads, Name::K])?;
-    let (Some(is_causal), Some(queries), Some(keys)) = (file.tensor("is_causal")?, queries, keys)
-    else {
-        return Ok(None);
+    let (Some(queries), Some(keys)) = (queries, keys) else { return Ok(None) };
+    let is_causal = match file.tensor("is_causal")? {
+        Some(stated) => cells(&stated)?.first().is_some_and(|own| *own != 0.0),
+        None if is_step && queries == 1 => false,
+        None => return Ok(None),
     };
-    let is_causal = cells(&is_causal)?.first().is_some_and(|own| *own != 0.0);
     let sees = |query: usize, key: usize| !is_causal || key + queries <= query + keys;
     let all = (0..queries).flat_map(|query| (0..keys).map(move |key| u8::from(sees(query, key))));
     Ok(Some(Tensor::from_vec(all.collect::<Vec<_>>(), (1, 1, queries, keys), &Device::Cpu)?))
 }
 
 /// The tensor of the first of these names that a record has.
-fn first_of(file: &Bundle, names: &[Name]) -> Result<Option<Tensor>> {
+pub fn first_of(file: &Bundle, names: &[Name]) -> Result<Option<Tensor>> {
     for name in names {
         if let Some(own) = file.tensor(name.as_str())? {
             return Ok(Some(own));
         }
     }
     Ok(None)
-}
-
-/// What a cache holds, and its names in the records of its steps.
-#[derive(Clone, Copy)]
-struct Cached {
-    told: &'static str,
-    /// What was there before a step.
-    past: Name,
-    /// What a step has written, as it stands in the cache.
-    written: [Name; 3],
-    /// The same before a rotation, if there may be one: what comes last before it.
-    unturned: &'static [Name],
-}
-
-fn cached() -> [Cached; 2] {
-    [
-        Cached {
-            told: tr!("keys"),
-            past: Name::KPast,
-            written: [Name::KCached, Name::KRot, Name::KHeads],
-            unturned: &[Name::KClipped, Name::KNorm, Name::K],
-        },
-        Cached {
-            told: tr!("values"),
-            past: Name::VPast,
-            written: [Name::VCached, Name::VRot, Name::VHeads],
-            unturned: &[],
-        },
-    ]
-}
-
-/// Slots of earlier tokens, what was written there, and what that was before a rotation.
-struct Slots {
-    of: Cached,
-    past: Tensor,
-    written: Tensor,
-    unturned: Option<Tensor>,
-}
-
-/// Asks of the slots at each step of a cache, those of keys and of values, until something is told.
-fn of_slots<T>(
-    records: &[&PathBuf],
-    mut asked: impl FnMut(usize, &Slots) -> Result<Option<T>>,
-) -> Result<Option<T>> {
-    let mut all = cached().map(|of| (of, None, None));
-    for (step, path) in records.iter().enumerate() {
-        let file = open_place(path)?;
-        let mut slots = Vec::new();
-        for (of, written, unturned) in &mut all {
-            let past = file.tensor(of.past.as_str())?;
-            if let (Some(past), Some(written)) = (&past, &*written) {
-                slots.extend(Slots::new(*of, past, written, unturned.as_ref())?);
-            }
-            let count = past.as_ref().map_or(Ok(0), |past| past.dim(2))?;
-            let new = first_of(&file, &of.written)?.filter(|new| new.rank() == 4);
-            let Some(new) = new else { return Ok(None) };
-            let taken = if new.dim(2)? > count { count } else { 0 };
-            let new = new.narrow(2, taken, new.dim(2)? - taken)?.contiguous()?;
-            let flat = first_of(&file, of.unturned)?;
-            let flat = flat.map(|flat| by_head(&flat, &new)).transpose()?.flatten();
-            *unturned = joined(unturned.take(), flat)?;
-            *written = joined(written.take(), Some(new))?;
-        }
-        for own in slots {
-            if let Some(told) = asked(step, &own)? {
-                return Ok(Some(told));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// (batch, token, features) by heads, as others stand; heads as they are.
-fn by_head(flat: &Tensor, like: &Tensor) -> Result<Option<Tensor>> {
-    if flat.dims() == like.dims() {
-        return Ok(Some(flat.clone()));
-    }
-    let (batch, heads, tokens, features) = like.dims4()?;
-    if flat.dims() != [batch, tokens, heads * features] {
-        return Ok(None);
-    }
-    Ok(Some(flat.reshape((batch, tokens, heads, features))?.transpose(1, 2)?.contiguous()?))
-}
-
-fn joined(before: Option<Tensor>, new: Option<Tensor>) -> Result<Option<Tensor>> {
-    Ok(match (before, new) {
-        (Some(before), Some(new)) => Some(Tensor::cat(&[before, new], 2)?),
-        (before, new) => before.or(new),
-    })
-}
-
-impl Slots {
-    /// Nothing where these are other shapes.
-    fn new(
-        of: Cached,
-        past: &Tensor,
-        written: &Tensor,
-        unturned: Option<&Tensor>,
-    ) -> Result<Option<Self>> {
-        let count = past.dim(2)?;
-        let last = |own: &Tensor| -> Result<Option<Tensor>> {
-            let Some(first) = own.dim(2)?.checked_sub(count) else { return Ok(None) };
-            let own = own.narrow(2, first, count)?.contiguous()?.to_dtype(DType::F32)?;
-            Ok(Some(own).filter(|own| own.dims() == past.dims()))
-        };
-        let Some(written) = last(written)? else { return Ok(None) };
-        let past = past.to_dtype(DType::F32)?.contiguous()?;
-        let unturned = unturned.map(&last).transpose()?.flatten();
-        Ok(Some(Self { of, past, written, unturned }))
-    }
-
-    /// How far they are from what was written, relative to a row.
-    fn off(&self) -> Result<f64> {
-        apart(&self.written, &self.past)
-    }
-
-    /// In which way they differ from what was written.
-    fn told(&self) -> Result<String> {
-        let what = self.of.told;
-        if let Some(unturned) = &self.unturned
-            && apart(unturned, &self.past)? < ROUNDED
-        {
-            return Ok(tr!("the cached keys are those before the rotation").to_owned());
-        }
-        if cells(&self.past)?.iter().all(|own| *own == 0.0) {
-            return Ok(tr!("the cached {what} are 0, whatever earlier steps wrote", what));
-        }
-        Ok(match self.factors()? {
-            Some(factors) => tr!(
-                "the cached {what} are those that earlier steps wrote times {factors}, head by head",
-                what,
-                factors = factors.join(", ")
-            ),
-            None => tr!("the cached {what} are not those that earlier steps wrote", what),
-        })
-    }
-
-    /// What the slots of each head are multiplied by, if that is all that is done to them.
-    fn factors(&self) -> Result<Option<Vec<String>>> {
-        let factor = |head: usize| {
-            let (own, of) = (cells_at(&self.past, 1, head)?, cells_at(&self.written, 1, head)?);
-            Ok(multiple(&own, &of, ROUNDED).map(|factor| format!("{factor:.3}")))
-        };
-        (0..self.past.dim(1)?).map(factor).collect()
-    }
-}
-
-/// The first step of a cache at which its slots do not hold what was written there, and those of the reference do.
-pub fn caches(left: &[&PathBuf], right: &[&PathBuf]) -> Result<Option<String>> {
-    let mut usual = HashMap::new();
-    if left.len() == right.len() {
-        of_slots::<()>(left, |step, own| {
-            usual.insert((step, own.of.past), own.off()?);
-            Ok(None)
-        })?;
-    }
-    of_slots(right, |step, own| {
-        let usual = usual.get(&(step, own.of.past)).copied().unwrap_or(0.0);
-        let is_off = own.off()? > ROUNDED + MUCH * usual;
-        is_off.then(|| Ok(at_step(step, &own.told()?))).transpose()
-    })
 }

@@ -141,3 +141,26 @@ pub fn with_other_positions(sides: &Sides, at: usize, own: &Record) -> Vec<(Reco
     let told = |of_rank: &str, of_pass: &str| if ranks > 1 { of_rank } else { of_pass }.to_owned();
     all.map(|(position, of_rank, of_pass)| (record(position), told(of_rank, of_pass))).into()
 }
+
+/// The record of a pass of a cache with the places of its tokens in that as their positions, and what would be wrong then.
+pub fn counting_padding(own: &Record) -> Option<(Record, String)> {
+    let Record { config: Some(settings), entries } = own else { return None };
+    let past = entries.iter().find(|entry| entry.name == Name::KPast.as_str())?;
+    let first = past.tensor.dim(2).ok()?;
+    let stated = settings.positions.as_ref()?;
+    let counted = |item: &Vec<usize>| (first..first + item.len()).collect();
+    let planes: Vec<Vec<Vec<usize>>> =
+        stated.0.iter().map(|plane| plane.iter().map(counted).collect()).collect();
+    let pairs = stated.0.iter().flatten().zip(planes.iter().flatten());
+    let (meant, place) = pairs
+        .flat_map(|(meant, own)| meant.iter().zip(own))
+        .find(|(meant, place)| meant != place)
+        .map(|(meant, place)| (*meant, *place))?;
+    let told = tr!(
+        "in the passes of the cache but the first, positions count the padding before the tokens: {place} where {meant} is meant",
+        place,
+        meant
+    );
+    let config = Some(Settings { positions: Some(Positions::new(planes)), ..settings.clone() });
+    Some((Record { config, entries: entries.clone() }, told))
+}

@@ -72,6 +72,8 @@ pub struct Ranks {
     pub told: Vec<String>,
     /// That a stage got other numbers than the one before it gave.
     pub odd: Option<String>,
+    /// Tensors that all ranks should have the same, and a rank that does not.
+    pub drifted: Vec<(String, usize)>,
 }
 
 impl Ranks {
@@ -86,6 +88,7 @@ impl Ranks {
             are_stages: false,
             told: Vec::new(),
             odd: None,
+            drifted: Vec::new(),
         }
     }
 
@@ -204,6 +207,7 @@ impl Ranks {
             are_stages: starts.is_some(),
             told,
             odd,
+            drifted: joined.drifted,
         })
     }
 }
@@ -269,14 +273,33 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
                 continue;
             };
             handed = Some(got.at);
-            let is_it = apart(&one, &other)? <= tolerance_of(&other)?;
-            if !is_it {
-                told.push(tr!(
-                    "stage {rank} got other numbers than stage {last} gave ({name})",
-                    rank,
-                    last,
-                    name = shown(&gave.name)
-                ));
+            let tolerance = tolerance_of(&other)?;
+            if apart(&one, &other)? > tolerance {
+                let name = shown(&gave.name).into_owned();
+                let others = stages.get(last).map(nodes).unwrap_or_default();
+                let mut instead = None;
+                for node in others.iter().filter(|node| node.name != gave.name) {
+                    let own = first_rows(stages.get(last), node)?;
+                    if own.is_some_and(|own| apart(&own, &other).is_ok_and(|off| off <= tolerance))
+                    {
+                        instead = Some(shown(&node.name).into_owned());
+                    }
+                }
+                told.push(match instead {
+                    Some(instead) => tr!(
+                        "stage {rank} got {instead}, and stage {last} was to give {name}",
+                        rank,
+                        instead,
+                        last,
+                        name
+                    ),
+                    None => tr!(
+                        "stage {rank} got other numbers than stage {last} gave ({name})",
+                        rank,
+                        last,
+                        name
+                    ),
+                });
                 if let Some(own) = tensors.iter_mut().find(|(info, _)| info.name == gave.name) {
                     own.1 = Join::One(rank, got.at);
                 }

@@ -44,6 +44,15 @@ pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result
             name = shown(&name)
         )));
     }
+    let name = sides.partner(at).map(|(_, node)| node.name.as_str());
+    let drifted = sides.right.ranks.drifted.iter().find(|(own, _)| Some(own.as_str()) == name);
+    if let Some((name, rank)) = drifted {
+        return Ok(Some(tr!(
+            "all ranks should have the same {name}, and rank {rank} has another one: it goes on with its own part, or adds up others",
+            name = shown(name),
+            rank
+        )));
+    }
     let width = node.width();
     if !width.is_multiple_of(count) {
         return Ok(None);

@@ -94,6 +94,7 @@ impl Grammar<'_> {
     fn computed(&mut self, step: &Step) {
         self.omitted(step);
         self.repeated(step);
+        self.late_bias(step);
         self.moved(step);
         self.turned_whole(step);
         self.in_other_pairs(step);

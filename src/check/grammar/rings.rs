@@ -75,6 +75,14 @@ impl Grammar<'_> {
         let is_even = |ranks: &usize| queries == keys && keys.is_multiple_of(2 * ranks);
         for ranks in CHUNKS.into_iter().filter(is_even).filter(|_| keys <= MOST_KEYS) {
             let size = keys / (2 * ranks);
+            let place = zigzag(keys, ranks);
+            let told = tr!(
+                "keys and values stay in the zigzag order of {ranks} ranks, and the causal mask takes them as in the order of their positions",
+                ranks
+            );
+            if self.causal().is_some() {
+                add(of(&|_, q, k| place[k] > q), told.as_str());
+            }
             let of_rank =
                 |chunk: usize, rank: usize| chunk == rank || chunk == 2 * ranks - 1 - rank;
             for (rank, lost) in

@@ -82,6 +82,47 @@ impl Grammar<'_> {
         }
     }
 
+    /// A bias that is added behind the scaling of the queries, or behind the rotation of heads.
+    pub(super) fn late_bias(&mut self, step: &Step) {
+        let read = self.read(step);
+        let ([x, weight, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) else {
+            return;
+        };
+        let scale = self.scale_at(Name::Scores).filter(|scale| *scale > 0.0 && *scale != 1.0);
+        if let Some(scale) = scale.filter(|_| step.name == Name::Q) {
+            let unscaled = Slip::Add { factor: scale.recip() - 1.0, addend: 0.0 };
+            let told = tr!("{bias} is added behind the scaling, and is not scaled", bias);
+            self.add(
+                Kind::Moved,
+                cost::COMMON,
+                step.name,
+                after(unscaled.clone(), &[*bias]),
+                &told,
+            );
+            // What was recorded as the queries may have its bias already.
+            let of_scores = Change::Before(0, unscaled.into(), vec![*bias]);
+            self.add(Kind::Moved, cost::COMMON, Name::ScoresRaw, of_scores, told);
+        }
+        let turned = [(Name::Q, Name::QRot), (Name::K, Name::KRot)];
+        let turned = turned.into_iter().find(|(own, _)| *own == step.name);
+        if let Some(turned) = turned.and_then(|(_, turned)| self.right.step(turned)) {
+            let edits = vec![
+                Edit::new(step.name, Change::Read(vec![*x, *weight])),
+                Edit::new(turned.name, after(Slip::SUM, &[*bias])),
+            ];
+            // What was recorded before it may have the bias.
+            let without = Slip::Add { factor: -1.0, addend: 0.0 };
+            let of_turned = vec![
+                Edit::new(turned.name, Change::Before(0, without.into(), vec![*bias])),
+                Edit::new(turned.name, after(Slip::SUM, &[*bias])),
+            ];
+            let told = tr!("{bias} is added behind the rotation, and is not turned", bias);
+            for edits in [edits, of_turned] {
+                self.add_all(Kind::Moved, cost::COMMON, edits, turned.name, &told);
+            }
+        }
+    }
+
     /// A step before the one that it reads first: under its own name, and in that one's place.
     pub(super) fn moved(&mut self, step: &Step) {
         let Some(first) = self.right.read_by(step).first().copied() else { return };

@@ -56,6 +56,7 @@ impl Parted {
         let count = own.dim(0)?;
         Ok(match self.slip {
             Some(PartSlip::Mean) => own.ones_like()?.affine(1.0 / count as f64, 0.0)?,
+            Some(PartSlip::MeanSeen) => normed(&own.gt(f64::NEG_INFINITY)?.to_dtype(own.dtype())?)?,
             Some(PartSlip::Added) => own.ones_like()?,
             Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
             Some(PartSlip::PlainSum) => normed(merged)?,

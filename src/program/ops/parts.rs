@@ -153,6 +153,8 @@ clauses! {
         Unshifted => "the maximum is not subtracted first, and large numbers overflow",
         /// All parts weigh the same.
         Mean => "the parts are averaged, whatever they weigh",
+        /// All that see a key do.
+        MeanSeen => "the parts that see a key are averaged, whatever they weigh",
         /// Each weighs 1.
         Added => "the outputs of the parts are added up, whatever they weigh",
         /// The weights do not add up to 1.
@@ -209,9 +211,9 @@ impl PartStage {
         use PartSlip::{
             Added, AllRescaled, BaseMixed, BaseTwo, BinaryExp, BinaryFactor, BinaryMerge,
             ByLargest, DividedEach, EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone,
-            LateSum, Log2, Mean, NaturalFactor, NewSum, NotRescaled, OfOther, OldMax, OldMaximum,
-            OldSum, Overwritten, RingLate, RingNew, RingStale, RunningMax, SinkUnshifted, Squared,
-            StaleSum, SumAlone, Swapped, Undivided, Unshifted,
+            LateSum, Log2, Mean, MeanSeen, NaturalFactor, NewSum, NotRescaled, OfOther, OldMax,
+            OldMaximum, OldSum, Overwritten, RingLate, RingNew, RingStale, RunningMax,
+            SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
@@ -246,6 +248,7 @@ impl PartStage {
             Self::Merge => &[LargestAlone, Unshifted, BaseMixed, BinaryMerge],
             Self::Share => &[
                 Mean,
+                MeanSeen,
                 Added,
                 ByLargest,
                 OfOther,
