@@ -66,7 +66,7 @@ impl Part {
 }
 
 /// Parts by what stands in their names, the first that fits: the words, the part, its place in a layer, and whether it is what
-/// goes into a part. Names are those of transformers, `TransformerLens`, llama.cpp, MLX, Flax and MaxText.
+/// goes into a part. Names are those of transformers, `TransformerLens`, llama.cpp, MLX, Flax and `MaxText`.
 const WORDS: &[(&[&str], Part, u32)] = &[
     (&["resid_pre"], Part::Between, 0),
     (&["resid_mid", "ffn_inp"], Part::Between, 50),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::blocks::taken_from;
+use super::blocks::{Loaded, taken_from};
 use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::cells::cells;
@@ -272,8 +272,14 @@ impl Grammar<'_> {
                         "each slot of a page reads the scale of the slot before, and the first its own"
                     ),
                 ),
-                (taken_from(parts, -1, keys), tr!("each page reads the scales of the page before")),
-                (taken_from(parts, 1, keys), tr!("each page reads the scales of the next page")),
+                (
+                    taken_from(parts, Loaded::By(-1), keys),
+                    tr!("each page reads the scales of the page before"),
+                ),
+                (
+                    taken_from(parts, Loaded::By(1), keys),
+                    tr!("each page reads the scales of the next page"),
+                ),
             ];
             for (places, told) in all {
                 let Some(places) = places.filter(|places| known.insert(places.clone())) else {

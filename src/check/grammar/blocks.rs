@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::kernels::BLOCKS;
+use super::sequences::Sequences;
 use super::tiles::pairs;
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
@@ -27,6 +28,7 @@ impl Grammar<'_> {
         }
         self.within_tiles(stated.as_ref());
         self.packed_groups();
+        self.blocks_of_features();
     }
 
     /// The products of queries, keys and values: the step, the slot that reads one of them, and what it reads. Their tokens are
@@ -77,7 +79,8 @@ impl Grammar<'_> {
         if let Some(step) = self.right.step(Name::ScoresBiased) {
             slots.extend(self.read(step).get(1).map(|bias| (step.name, 1, *bias)));
         }
-        for by in [-1, 1, 0] {
+        let moved = [-1, 1, 0].map(Loaded::By).into_iter();
+        for by in moved.chain(STAGES.map(|(stored, read)| Loaded::Ring { stored, read })) {
             let edit = |(reader, slot, input): &(Name, usize, Name)| {
                 let dims: Vec<_> = self.right.step(*input)?.axes.iter().collect();
                 let at = dims.iter().rposition(|(axis, size)| *axis == Axis::Key && *size > 1)?;
@@ -137,19 +140,38 @@ impl Grammar<'_> {
             let counts = own.in_tiles((m, n));
             let in_part = own.of(|b, q, k| counts(b, q, k).iter().all(|count| *count > 0));
             let others = own.of(|b, q, k| !in_part.at(b, q, k));
-            for (cells, told) in [
-                (in_part, tr!("left out in tiles that the mask blocks in part")),
-                (others, tr!("left out in all tiles but those that the mask blocks in part")),
+            for (cells, told, place) in [
+                (
+                    in_part,
+                    tr!("left out in tiles that the mask blocks in part"),
+                    tr!("in tiles that the mask blocks in part"),
+                ),
+                (
+                    others,
+                    tr!("left out in all tiles but those that the mask blocks in part"),
+                    tr!("in all tiles but those that the mask blocks in part"),
+                ),
             ] {
                 // Whole items are told as that.
                 let is_new = known.insert(cells.blocked.clone()) && !cells.hides_whole_items(&own);
                 let Ok(cells) = cells.tensor() else { return };
+                let cost = if stated.is_some() { cost::COMMON } else { cost::RARE };
+                for (fill, how) in [
+                    (std::f64::consts::LN_2, tr!("exp2 is taken of scores without log2 e")),
+                    (std::f64::consts::LOG2_E, tr!("exp is taken of scores with log2 e")),
+                ] {
+                    let times = Slip::Times(Block { cells: cells.clone(), fill });
+                    let told =
+                        tr!("{how} {place} (tiles of {m} queries and {n} keys)", how, place, m, n);
+                    if is_new {
+                        self.add(Kind::Replaced, cost, Name::MaskedScores, after(times, &[]), told);
+                    }
+                }
                 for name in [Name::Scores, Name::ScoresCapped, Name::ScoresBiased] {
                     let Some(step) = self.right.step(name).filter(|_| is_new) else { continue };
                     let Some(before) = self.read(step).first().copied() else { continue };
                     let within = Slip::Within(Block { cells: cells.clone(), fill: 0.0 });
                     let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m, n);
-                    let cost = if stated.is_some() { cost::COMMON } else { cost::RARE };
                     let what = tr!("it is {told}", told);
                     self.add(Kind::Omitted, cost, name, after(within, &[before]), what);
                 }
@@ -205,27 +227,33 @@ impl Grammar<'_> {
     fn packed_masks(&mut self, group: usize) {
         let (Some(own), Some((first, window))) = (self.own_mask(), self.causal()) else { return };
         let heads = self.sizes.heads;
-        if self.documents().is_some() || own.blocked.len() * heads > MOST_CELLS {
+        if own.blocked.len() * heads > MOST_CELLS {
             return;
         }
-        let tokens = own.queries;
         let row = |token: usize, head: usize| token * group + head % group;
-        let turned = |token: usize, head: usize| head % group * tokens + token;
-        let all: [(TokenOf, &str); 4] = [
+        let turned = |token: usize, head: usize, tokens: usize| head % group * tokens + token;
+        let kv_heads = (heads / group).max(1);
+        let all: [(TokenOf, &str); 5] = [
             (
-                &|token, head| row(token, head) % tokens,
+                &|token, head, _| row(token, head) / kv_heads,
+                tr!(
+                    "in a packed group of rows (token, head) the mask takes row // key heads for the token, which is row // heads of the group"
+                ),
+            ),
+            (
+                &|token, head, tokens| row(token, head) % tokens,
                 tr!(
                     "in a packed group of rows (token, head) the mask takes row % tokens for the token, which is row // heads of the group"
                 ),
             ),
             (
-                &row,
+                &|token, head, _| row(token, head),
                 tr!(
                     "in a packed group of rows (token, head) the mask takes the row for the token: it is not divided by the heads of the group"
                 ),
             ),
             (
-                &|token, head| turned(token, head) / group,
+                &|token, head, tokens| turned(token, head, tokens) / group,
                 tr!(
                     "in a packed group of rows (head, token) the mask takes row // heads of the group for the token, which is row % tokens"
                 ),
@@ -237,49 +265,91 @@ impl Grammar<'_> {
                 ),
             ),
         ];
+        let documents = self.documents();
+        let sequences = Sequences::new(documents, &own);
+        let mut made = Vec::new();
         for (token, told) in all {
             let mut cells = Vec::with_capacity(own.blocked.len() * heads);
             for (item, head) in (0..own.items).flat_map(|b| (0..heads).map(move |h| (b, h))) {
-                for (query, key) in (0..tokens).flat_map(|q| (0..own.keys).map(move |k| (q, k))) {
-                    let at = token(query, head);
-                    let last = signed(at) + first;
-                    let is_early = window.is_some_and(|window| last - signed(key) >= window);
-                    let is_hidden = signed(key) > last || is_early;
-                    cells.push(u8::from(is_hidden || at < tokens && own.at(item, at, key)));
+                for (query, key) in
+                    (0..own.queries).flat_map(|q| (0..own.keys).map(move |k| (q, k)))
+                {
+                    let is_hidden = sequences.pair(item, query, key).is_none_or(|pair| {
+                        let tokens = usize::try_from(pair.queries).unwrap_or(1).max(1);
+                        let place = usize::try_from(pair.query).unwrap_or_default();
+                        let at = token(place, head, tokens);
+                        let edge = documents.map_or(first, |_| pair.keys - pair.queries);
+                        let last = signed(at) + edge;
+                        let is_early = window.is_some_and(|window| last - pair.key >= window);
+                        // What else hides keys does so by the token that it is taken for.
+                        let other = (query + at).checked_sub(place).filter(|_| at < tokens);
+                        pair.key > last
+                            || is_early
+                            || other.is_some_and(|other| own.at(item, other, key))
+                    });
+                    cells.push(u8::from(is_hidden));
                 }
             }
-            let shape = (own.items, heads, tokens, own.keys);
-            let Ok(cells) = candle_core::Tensor::from_vec(cells, shape, &candle_core::Device::Cpu)
-            else {
-                return;
-            };
+            let shape = (own.items, heads, own.queries, own.keys);
+            made.extend(
+                candle_core::Tensor::from_vec(cells, shape, &candle_core::Device::Cpu)
+                    .ok()
+                    .map(|cells| (cells, told)),
+            );
+        }
+        for (cells, told) in made {
             self.masked_as(cells, told, cost::PLAIN);
         }
     }
 }
 
-/// What a tile reads of the one before (−1), of the next (1) or of the first (0), in words.
-fn of_other_tile(part: &str, input: &str, by: isize) -> String {
+/// Which tile another one reads in its own place.
+#[derive(Debug, Clone, Copy)]
+pub enum Loaded {
+    /// The one before (−1), the next (1), or the first (0).
+    By(isize),
+    /// Tile j is loaded into stage j % `stored` of a ring, and stage j % `read` is read.
+    Ring { stored: usize, read: usize },
+}
+
+/// Rings of so many stages, of which another number is read.
+const STAGES: [(usize, usize); 5] = [(2, 1), (3, 2), (4, 2), (4, 3), (3, 1)];
+
+/// What a tile reads of another one, in words.
+fn of_other_tile(part: &str, input: &str, by: Loaded) -> String {
     match by {
-        0 => tr!(
+        Loaded::Ring { stored, read } => tr!(
+            "each {part} reads {input} from stage j % {read} of a ring of {stored} stages, into which {part} j is loaded at j % {stored}",
+            part,
+            input,
+            read,
+            stored
+        ),
+        Loaded::By(0) => tr!(
             "each {part} reads {input} of the first {part}: the pointer does not move on",
             part,
             input
         ),
-        1 => tr!("each {part} reads {input} of the next {part}", part, input),
+        Loaded::By(1) => tr!("each {part} reads {input} of the next {part}", part, input),
         _ => tr!("each {part} reads {input} of the {part} before, which is stale", part, input),
     }
 }
 
-/// The token that a query and its head are taken for.
-type TokenOf<'a> = &'a dyn Fn(usize, usize) -> usize;
+/// The token that a query and its head are taken for, of so many tokens.
+type TokenOf<'a> = &'a dyn Fn(usize, usize, usize) -> usize;
 
-/// The places that keys are taken from where each part reads that of the one before (−1), of the next (1) or of the first (0);
-/// nothing where a part would have more than there is.
-pub fn taken_from(parts: &Parts, by: isize, keys: usize) -> Option<Vec<usize>> {
+/// The places that keys are taken from where each part reads that of another one; nothing where a part would have more than
+/// there is.
+pub fn taken_from(parts: &Parts, by: Loaded, keys: usize) -> Option<Vec<usize>> {
     let mut places: Vec<usize> = (0..keys).collect();
     for (at, spans) in parts.keys.iter().enumerate() {
-        let from = if by == 0 { Some(0) } else { at.checked_add_signed(by) };
+        let from = match by {
+            Loaded::By(0) => Some(0),
+            Loaded::By(by) => at.checked_add_signed(by),
+            Loaded::Ring { stored, read } => {
+                (0..=at).rev().find(|own| own % stored == at % read % stored)
+            }
+        };
         // The first and the last have no other.
         let Some(others) = from.and_then(|from| parts.keys.get(from)) else { continue };
         for ((first, end), (other, _)) in spans.iter().zip(others) {

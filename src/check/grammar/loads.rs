@@ -18,6 +18,26 @@ const NEAR: usize = 3;
 const GROWTHS: [f64; 6] = [0.5, 1.0, 2.0, 4.0, 8.0 * std::f64::consts::LN_2, 8.0];
 
 impl Grammar<'_> {
+    /// Features that are multiplied in blocks, of which one side's pointer does not move on.
+    pub(super) fn blocks_of_features(&mut self) {
+        for (reader, slot, input) in self.products() {
+            let features = self.right.step(input).map(|step| step.axes.shape());
+            let features = features.and_then(|shape| shape.last().copied()).unwrap_or_default();
+            let is_of_scores = reader == Name::ScoresRaw;
+            for block in [16, 32, 64, 128].into_iter().filter(|own| is_of_scores && *own < features)
+            {
+                let take = Along::Take((0..features).map(|feature| feature % block).collect());
+                let told = tr!(
+                    "features are multiplied in blocks of {block}, and {input} is read from its first feature on for each block: its pointer does not move on",
+                    block,
+                    input
+                );
+                let change = Change::before(slot, Slip::Along(3, take));
+                self.add(Kind::Axes, cost::COMMON, reader, change, told);
+            }
+        }
+    }
+
     /// Parts that load the keys or values of others: of those before them, or those that another stride leads to.
     pub(super) fn other_loads(&mut self, parts: &Parts, acc: Name) {
         let keys = self.sizes.keys();

@@ -18,6 +18,7 @@ impl Grammar<'_> {
         self.stale_splits();
         self.one_split_of_first(count);
         self.in_other_orders(count);
+        self.of_lost_splits(count);
         if self.right.step(Name::Sinks).is_some() {
             self.sink_of_merge();
             let merge = Op::from(PartStage::Merge.right());

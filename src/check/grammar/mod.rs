@@ -16,6 +16,7 @@ mod gradients;
 mod inputs;
 pub mod kernels;
 mod loads;
+mod lost_splits;
 mod mask_indices;
 mod masks;
 mod merges;

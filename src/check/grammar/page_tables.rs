@@ -297,6 +297,16 @@ impl Table {
             );
             add(read, told);
         }
+        for shared in 1..most.min(MANY) {
+            let read = |at: usize, page: usize| {
+                self.first(at, if page < shared { page } else { page - shared })
+            };
+            let told = tr!(
+                "behind a prefix of {shared} pages the table is read from its first entry on again",
+                shared
+            );
+            add(self.read(read), told);
+        }
         let flat = self.firsts.concat();
         let counts: Vec<usize> = self.firsts.iter().map(Vec::len).collect();
         let ends: Vec<usize> = spans(&counts).into_iter().map(|(_, end)| end).collect();

@@ -104,6 +104,17 @@ impl Grammar<'_> {
             );
             all.push((own.of(top_left), told, cost::COMMON));
         }
+        let mut last_of = vec![own.keys; own.keys];
+        for (first, end) in parts.keys.iter().flatten() {
+            last_of.iter_mut().take(*end).skip(*first).for_each(|own| *own = *end);
+        }
+        let is_later = |q: usize, k: usize| q + last_of[k] < k + own.queries;
+        let by_ends = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_later(q, k);
+        let told = tr!(
+            "every {name} has a causal mask of its own: its last key is that of the last query",
+            name
+        );
+        all.push((own.of(by_ends), told, cost::COMMON));
         if let Some((last, Some(window))) = self.causal() {
             let is_out = |q: usize, k: usize| signed(k - starts[k]) + window <= signed(q) + last;
             let outside = |b: usize, q: usize, k: usize| own.at(b, q, k) || is_out(q, k);
@@ -112,13 +123,10 @@ impl Grammar<'_> {
                 name
             );
             all.push((own.of(outside), told, cost::COMMON));
-            let mut ends = vec![own.keys; own.keys];
-            for (first, end) in parts.keys.iter().flatten() {
-                ends.iter_mut().take(*end).skip(*first).for_each(|own| *own = *end);
-            }
             let beside = self.hidden_beside(&[Name::WindowMask], own);
             let early = |b: usize, q: usize, k: usize| {
-                signed(k) < signed(ends[k]) - window || beside.iter().any(|mask| mask.at(b, q, k))
+                signed(k) < signed(last_of[k]) - window
+                    || beside.iter().any(|mask| mask.at(b, q, k))
             };
             let told = tr!(
                 "the window is counted from the end of each {name}, not from the query: its last keys are seen",

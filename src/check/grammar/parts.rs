@@ -33,6 +33,7 @@ impl Grammar<'_> {
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
                 self.factor_of_other_scale();
+                self.reduced_again(steps[1]);
                 self.other_queries(rows);
                 self.turned_bias((rows, size));
                 self.not_rescaled([steps[1], steps[2]], (rows, size));
@@ -187,7 +188,9 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 21] = [
+        let all: [(PartSlip, &[Name]); 23] = [
+            (PartSlip::TailReversed, &[of_sum]),
+            (PartSlip::TailReversed, &[of_max, of_sum]),
             (PartSlip::PaddedTail, &[of_sum]),
             (PartSlip::PaddedTail, &[of_max, of_sum]),
             (PartSlip::ClampedTail, &[of_sum]),
@@ -267,9 +270,30 @@ impl Grammar<'_> {
                 tr!("the factor that rescales is of unscaled maxima: the scale is missing"),
             ),
             (scale, tr!("the factor that rescales has the scale twice")),
+            (
+                std::f64::consts::LN_2 / scale,
+                tr!(
+                    "the factor that rescales is exp2 of unscaled maxima: the scale and log2 e are missing"
+                ),
+            ),
         ] {
             let change = Change::before(0, Scaling::By { factor });
             self.add(Kind::Inserted, cost::COMMON, Name::TileFactor, change, told);
+        }
+    }
+
+    /// A sum that lanes or warps share already is reduced over them again at every tile, so that all before it counts several
+    /// times.
+    fn reduced_again(&mut self, of_sum: Name) {
+        let Some(read) = self.right.step(of_sum).map(|step| self.read(step)) else { return };
+        let Some(slot) = read.iter().position(|read| *read == Name::TileFactor) else { return };
+        for count in [2_u32, 4, 8, 32] {
+            let told = tr!(
+                "what was summed before is added up over {count} lanes or warps again at every tile: each has the whole sum already",
+                count
+            );
+            let change = Change::before(slot, Scaling::By { factor: f64::from(count) });
+            self.add(Kind::Repeated, cost::COMMON, of_sum, change, told);
         }
     }
 

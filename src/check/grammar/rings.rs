@@ -104,6 +104,16 @@ impl Grammar<'_> {
             }
         }
         if let Some((_, Some(window))) = self.causal() {
+            let is_filled = |q: usize, k: usize| {
+                let length = signed(q) + first + 1;
+                length < window || signed(k) % window < length % window
+            };
+            add(
+                of(&|b, q, k| own.at(b, q, k) || !is_filled(q, k)),
+                tr!(
+                    "a ring that has wrapped is taken to have length % slots keys, not all: the slots behind these are not seen"
+                ),
+            );
             let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
             add(
                 of(&|_, q, k| distance(q, k) < 0 || !kept(q, k)),

@@ -12,15 +12,15 @@ use program::{
 
 /// A query and a key of one sequence: their places in it, and how many of each it has.
 #[derive(Clone, Copy)]
-struct Pair {
-    query: i64,
-    key: i64,
-    queries: i64,
-    keys: i64,
+pub(super) struct Pair {
+    pub query: i64,
+    pub key: i64,
+    pub queries: i64,
+    pub keys: i64,
 }
 
 /// Where tokens stand in the sequences that rows pack; a row that packs none is one.
-struct Sequences {
+pub(super) struct Sequences {
     queries: Vec<Vec<Token>>,
     keys: Vec<Vec<Token>>,
 }
@@ -43,7 +43,7 @@ fn tokens(lengths: &[usize]) -> Vec<Token> {
 }
 
 impl Sequences {
-    fn new(own: Option<&Documents>, cells: &Cells) -> Self {
+    pub(super) fn new(own: Option<&Documents>, cells: &Cells) -> Self {
         let rows = |all: Option<&Vec<Vec<usize>>>, count: usize| match all {
             Some(all) => all.iter().map(|lengths| tokens(lengths)).collect(),
             None => vec![tokens(&[count])],
@@ -55,7 +55,7 @@ impl Sequences {
     }
 
     /// A query and a key, if they are of one sequence.
-    fn pair(&self, item: usize, query: usize, key: usize) -> Option<Pair> {
+    pub(super) fn pair(&self, item: usize, query: usize, key: usize) -> Option<Pair> {
         let token = |all: &[Vec<Token>], at: usize| all.get(item).or(all.first())?.get(at).copied();
         let (query, key) = (token(&self.queries, query)?, token(&self.keys, key)?);
         (query.sequence == key.sequence).then_some(Pair {
@@ -80,6 +80,7 @@ impl Grammar<'_> {
         let mut all = self.causal_edges(own, &sequences);
         all.extend(self.last_pages(own, &sequences));
         all.extend(self.window_starts(own, &sequences));
+        all.extend(self.into_the_next(own, &sequences));
         if self.documents().is_some() {
             let sequence = |rows: &[Vec<Token>], b: usize, at: usize| {
                 rows.get(b).or(rows.first()).and_then(|row| row.get(at)).copied()
@@ -115,7 +116,16 @@ impl Grammar<'_> {
             return Vec::new();
         }
         let beside = self.hidden_beside(&[Name::CausalMask, Name::DocumentMask], own);
-        let edges: [(&dyn Fn(Pair) -> i64, &str); 3] = [
+        let first_of = |all: &[Vec<Token>]| all.first()?.first().map(|own| own.count);
+        let of_first = first_of(&sequences.keys).zip(first_of(&sequences.queries));
+        let of_first = of_first.map_or(0, |(keys, queries)| keys - queries);
+        let edges: [(&dyn Fn(Pair) -> i64, &str); 4] = [
+            (
+                &|_| of_first,
+                tr!(
+                    "the causal edge of each sequence is that of the first: its context length (keys − queries) is used for all"
+                ),
+            ),
             (
                 &|own| own.keys - most_queries,
                 tr!(
@@ -205,6 +215,38 @@ impl Grammar<'_> {
             );
         }
         all
+    }
+
+    /// Sequences whose last tile is not masked at their own end: the keys of the next one are seen up to the end of the tile.
+    fn into_the_next(&self, own: &Cells, sequences: &Sequences) -> Vec<(Cells, String, u32)> {
+        if self.documents().is_none() {
+            return Vec::new();
+        }
+        let token = |all: &[Vec<Token>], item: usize, at: usize| {
+            all.get(item).or(all.first()).and_then(|row| row.get(at)).copied()
+        };
+        // The first key of each sequence, and how many it has.
+        let bounds = |item: usize, sequence: usize| {
+            let row = sequences.keys.get(item).or(sequences.keys.first())?;
+            let start = row.iter().position(|own| own.sequence == sequence)?;
+            Some((signed(start), row.get(start)?.count))
+        };
+        let of = |tile: usize| {
+            let n = signed(tile);
+            let is_behind = |b: usize, q: usize, k: usize| {
+                let sequence = token(&sequences.queries, b, q).map(|own| own.sequence);
+                let bounds = sequence.and_then(|own| bounds(b, own));
+                bounds.is_some_and(|(start, count)| {
+                    (start + count..start + (count + n - 1) / n * n).contains(&signed(k))
+                })
+            };
+            let told = tr!(
+                "the last tile of each sequence is not masked at its end, and the keys of the next one are seen in it ({tile} keys each)",
+                tile
+            );
+            (own.of(|b, q, k| own.at(b, q, k) && !is_behind(b, q, k)), told, cost::PLAIN)
+        };
+        sizes(own).into_iter().map(of).collect()
     }
 
     /// A window that begins with a whole tile or page of the sequence.

@@ -126,6 +126,17 @@ fn loops(own: &Cells, (m, n): (i64, i64), first: i64, add: &mut Add) {
         &|b, q, k| own.at(b, q, k) && signed(k) >= last(q),
         tr!("the mask is applied in the last tile of the loop over keys alone"),
     );
+    let (queries, rest) = (signed(own.queries), signed(own.queries) % m);
+    let is_of_last = |q: usize| rest != 0 && queries > m && signed(q) >= queries - m;
+    add(
+        &|b, q, k| {
+            let late = signed(q) + m - rest + first;
+            if is_of_last(q) { signed(k) > late } else { own.at(b, q, k) }
+        },
+        tr!(
+            "the last tile of queries is moved back to end with the last query, and its mask is that of the place it was moved from"
+        ),
+    );
     let whole = |q: usize| (signed(q) / m * m + first + n - 1).div_euclid(n) * n;
     add(
         &|b, q, k| own.at(b, q, k) && signed(k) >= whole(q),

@@ -30,6 +30,8 @@ impl Parted {
         let largest = match self.slip {
             Some(PartSlip::LargestAlone) => return Ok(all.max(0)?),
             Some(PartSlip::PairLargest) => return Ok(in_pairs(&all)?.0),
+            Some(PartSlip::PairFirst) => return Ok(by_firsts(&all)?.0),
+            Some(PartSlip::SignExchanged) => return Ok(self.one_by_one(&all)?.0),
             Some(PartSlip::Unshifted) => largest.zeros_like()?,
             _ => largest,
         };
@@ -66,6 +68,14 @@ impl Parted {
                 merged.broadcast_div(&rescaled.sum_keepdim(0)?)?
             }
             Some(PartSlip::PairLargest) => return Ok(in_pairs(own)?.1),
+            Some(PartSlip::PairFirst) => return Ok(by_firsts(own)?.1),
+            // Reads what is merged, in place of the first.
+            Some(PartSlip::FinalFirst) => {
+                let rest = own.narrow(0, 1, count - 1)?;
+                let all = Tensor::cat(&[&merged.unsqueeze(0)?, &rest], 0)?;
+                let largest = floored(&all.max_keepdim(0)?)?;
+                normed(&all.broadcast_sub(&largest)?.exp()?)?
+            }
             // Reads the sinks in place of what is merged.
             Some(PartSlip::SinkUnshifted) => {
                 let exps = of(&own.max(0)?)?;
@@ -84,8 +94,14 @@ impl Parted {
                 let norm = own.broadcast_sub(&floored(&own.max(0)?)?)?.exp()?.sum(0)?;
                 return Ok(stacked(&all)?.broadcast_div(&norm)?);
             }
-            Some(PartSlip::Swapped | PartSlip::NewSum | PartSlip::LateSum | PartSlip::StaleSum) => {
-                return self.one_by_one(own);
+            Some(
+                PartSlip::Swapped
+                | PartSlip::NewSum
+                | PartSlip::LateSum
+                | PartSlip::StaleSum
+                | PartSlip::SignExchanged,
+            ) => {
+                return Ok(self.one_by_one(own)?.1);
             }
             Some(PartSlip::FirstWhole) => {
                 let all = of(merged)?;
@@ -106,8 +122,8 @@ impl Parted {
         })
     }
 
-    /// The weights of parts that are merged one after the other, as code does that gets a step of it wrong.
-    fn one_by_one(&self, own: &Tensor) -> Result<Tensor> {
+    /// The log-sum-exp and the weights of parts that are merged one after the other, as code does that gets a step of it wrong.
+    fn one_by_one(&self, own: &Tensor) -> Result<(Tensor, Tensor)> {
         let mut merged = own.get(0)?;
         let mut weights = vec![merged.ones_like()?];
         for at in 1..own.dim(0)? {
@@ -128,11 +144,17 @@ impl Parted {
                 weights = before.collect::<candle_core::Result<Vec<_>>>()?;
             }
             weights.push(share);
-            if !matches!(self.slip, Some(PartSlip::StaleSum | PartSlip::RingStale)) {
-                merged = both;
-            }
+            merged = match self.slip {
+                Some(PartSlip::StaleSum | PartSlip::RingStale) => merged,
+                Some(PartSlip::SignExchanged) => {
+                    let added = ((floored(&merged)? - &new)?.exp()? + 1.0)?.log()?;
+                    let other = (&merged + added)?;
+                    new.eq(f64::NEG_INFINITY)?.where_cond(&merged, &other)?
+                }
+                _ => both,
+            };
         }
-        stacked(&weights)
+        Ok((merged, stacked(&weights)?))
     }
 
     /// The weights of parts that go around a ring: each rank of queries merges its own part first, and then those before it.
@@ -146,10 +168,31 @@ impl Parted {
             let order: Vec<usize> = (0..count).map(|step| (rank + count - step) % count).collect();
             let of_rank = own.narrow(3, rank * size, size)?;
             // Rank r has part p at step r − p, and step s is of part r − s: each order undoes itself.
-            taken(&self.one_by_one(&taken(&of_rank, 0, &order)?)?, 0, &order).map_err(Into::into)
+            taken(&self.one_by_one(&taken(&of_rank, 0, &order)?)?.1, 0, &order).map_err(Into::into)
         });
         Ok(Tensor::cat(&ranks.collect::<Result<Vec<_>>>()?, 3)?)
     }
+}
+
+/// The log-sum-exp of splits that are merged in pairs, and then by that of the first of each pair; and how much each split weighs.
+fn by_firsts(own: &Tensor) -> Result<(Tensor, Tensor)> {
+    let merge = PartStage::Merge.right();
+    let count = own.dim(0)?;
+    let (mut firsts, mut within) = (Vec::new(), Vec::new());
+    for at in (0..count).step_by(2) {
+        let pair = own.narrow(0, at, 2.min(count - at))?;
+        let both = merge.merge(&pair, &[])?;
+        let shares = merge.share(&pair, &both)?;
+        for place in 0..shares.dim(0)? {
+            within.push(shares.get(place)?);
+        }
+        firsts.push(own.get(at)?);
+    }
+    let firsts = stacked(&firsts)?;
+    let lse = merge.merge(&firsts, &[])?;
+    let shares = merge.share(&firsts, &lse)?;
+    let weights = within.into_iter().enumerate().map(|(at, own)| own.mul(&shares.get(at / 2)?));
+    Ok((lse, stacked(&weights.collect::<candle_core::Result<Vec<_>>>()?)?))
 }
 
 /// The log-sum-exp of splits that are merged in pairs, pairs of pairs and so on, where that of all but the last pair is the

@@ -43,7 +43,7 @@ impl Parted {
         let mut before = none.affine(0.0, first)?;
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
-            let is_padded = self.slip == Some(PartSlip::PaddedTail) && parts.missing(at) > 0;
+            let is_padded = self.zeros_of(parts, at) > 0;
             let own = match columns {
                 Some(own) if is_padded => own.max(D::Minus1)?.maximum(0.0)?,
                 Some(own) => own.max(D::Minus1)?,
@@ -128,9 +128,9 @@ impl Parted {
                 own = own.broadcast_add(&sink)?;
             }
             let missing = parts.missing(at);
-            if self.slip == Some(PartSlip::PaddedTail) && missing > 0 {
-                let zeros = (m.neg()?.exp()? * missing as f64)?;
-                own = own.broadcast_add(&zeros)?;
+            let zeros = self.zeros_of(parts, at);
+            if zeros > 0 && values.is_none() {
+                own = own.broadcast_add(&(m.neg()?.exp()? * zeros as f64)?)?;
             }
             if let (Some(PartSlip::ClampedTail), Some(columns)) = (self.slip, &columns)
                 && missing > 0
@@ -154,6 +154,19 @@ impl Parted {
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
         stacked(&all)
+    }
+
+    /// How many zeros behind the keys of a part are counted.
+    fn zeros_of(&self, parts: &Parts, at: usize) -> usize {
+        let missing = parts.missing(at);
+        match self.slip {
+            Some(PartSlip::PaddedTail) => missing,
+            Some(PartSlip::TailReversed) if missing > 0 => {
+                let spans = parts.keys.get(at).into_iter().flatten();
+                missing.saturating_sub(spans.map(|(first, end)| end - first).sum())
+            }
+            _ => 0,
+        }
     }
 
     /// The logarithm of sums.

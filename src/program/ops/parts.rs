@@ -145,6 +145,8 @@ clauses! {
         SinkUnshifted => "the sink is counted as exp(sink): the maximum is not subtracted from it",
         /// Zeros fill up the last part, and count.
         PaddedTail => "the zeros that fill up the last tile are counted in the sum (its tail)",
+        /// As many places as are missing count, not as there are.
+        TailReversed => "in the last tile the keys that it lacks are taken for those that it has: tile − keys % tile in place of keys % tile, and zeros are counted",
         /// A sink is counted in every part.
         SinkEach => "the sink is counted in every split or tile, not once",
         /// The largest stands for the sum.
@@ -153,6 +155,12 @@ clauses! {
         Unshifted => "the maximum is not subtracted first, and large numbers overflow",
         /// All parts weigh the same.
         Mean => "the parts are averaged, whatever they weigh",
+        /// The lse is updated with the difference the wrong way round.
+        SignExchanged => "at every step of the merge the log-sum-exp becomes lse − logsigmoid(new − lse), for lse − logsigmoid(lse − new)",
+        /// Pairs are merged first, and then by the first of each.
+        PairFirst => "pairs of splits are merged first, and then by the log-sum-exp of the first of each pair",
+        /// The first has the merged log-sum-exp.
+        FinalFirst => "the merged log-sum-exp is written over that of split 0 before others read it",
         /// All that see a key do.
         MeanSeen => "the parts that see a key are averaged, whatever they weigh",
         /// Each weighs 1.

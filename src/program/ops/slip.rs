@@ -115,6 +115,8 @@ pub enum Slip {
     Block(Block),
     /// The first input less the mean of the rows of the second.
     LessMean,
+    /// Scores of which these cells are multiplied by a number.
+    Times(Block),
     /// Scores plus these cells, the logarithms of how often each key counts.
     Counted(Block),
 }
@@ -216,6 +218,9 @@ impl Operation for Slip {
                 block.cells.broadcast_as(x.shape())?.where_cond(other, x)?
             }
             Self::Block(block) => filled(x, &block.cells, block.fill)?,
+            Self::Times(block) => {
+                block.cells.broadcast_as(x.shape())?.where_cond(&(*x * block.fill)?, x)?
+            }
             Self::Counted(block) => x.broadcast_add(&block.cells.to_dtype(x.dtype())?)?,
         })
     }
@@ -260,7 +265,10 @@ impl Operation for Slip {
                 others == [*x]
                     && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
             }
-            Self::Block(block) | Self::Counted(block) | Self::Within(block) => {
+            Self::Block(block)
+            | Self::Times(block)
+            | Self::Counted(block)
+            | Self::Within(block) => {
                 let cells = block.cells.dims();
                 let mut pairs = cells.iter().rev().zip(x.iter().rev());
                 let is_within = matches!(self, Self::Within(_));
@@ -317,13 +325,17 @@ impl Operation for Slip {
             }
             Self::Turn(turn) => Some(Self::Turn(turn.narrowed(part))),
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
-            Self::Block(block) | Self::Counted(block) | Self::Within(block) => {
+            Self::Block(block)
+            | Self::Times(block)
+            | Self::Counted(block)
+            | Self::Within(block) => {
                 // Its cells have the last axes of the scores.
                 let own = (at + block.cells.rank()).checked_sub(whole.rank());
                 let cells = own.map_or(Ok(block.cells.clone()), |own| part.of(&block.cells, own));
                 let block = Block { cells: cells.ok()?, ..*block };
                 Some(match self {
                     Self::Counted(_) => Self::Counted(block),
+                    Self::Times(_) => Self::Times(block),
                     Self::Within(_) => Self::Within(block),
                     _ => Self::Block(block),
                 })

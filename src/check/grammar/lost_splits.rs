@@ -1,0 +1,127 @@
+//! Which splits does a merge lose, read in another order, or weigh by the log-sum-exps of others?
+
+use candle_core::{Device, Tensor};
+
+use super::Grammar;
+use crate::candidate::{Edits, cost};
+use program::{Block, Change, Edit, Kind, Name, PartSlip, PartStage, Parted, Slip, Weigh};
+
+/// What reads the log-sum-exps of splits.
+const READERS: [Name; 2] = [Name::Lse, Name::SplitWeights];
+
+impl Grammar<'_> {
+    /// Merges of so many splits that do not take all of them, or take them in another order.
+    pub(super) fn of_lost_splits(&mut self, count: usize) {
+        let Some(shape) = self.right.step(Name::SplitLse).map(|step| step.axes.shape()) else {
+            return;
+        };
+        let Some(items) = shape.get(1).copied() else { return };
+        let kept = by_halving(count);
+        let lost: Vec<String> =
+            (0..count).filter(|at| !kept.contains(at)).map(|at| at.to_string()).collect();
+        if !lost.is_empty() {
+            let told = tr!(
+                "the splits are merged by halving their number, {count}: splits {lost} are lost, as that is no power of two",
+                count,
+                lost = lost.join(", ")
+            );
+            self.unmerged((1, |split, _| !kept.contains(&split)), count, told);
+        }
+        self.partly_filled(count, items);
+        self.between_levels(count);
+    }
+
+    /// Splits that the last keys of an item fill in part, which are not merged where splits are counted rounded down.
+    fn partly_filled(&mut self, count: usize, items: usize) {
+        let (Some(own), Some(parts)) = (self.own_mask(), self.right.parts()) else { return };
+        let size =
+            parts.keys.first().and_then(|spans| spans.first()).map_or(0, |own| own.1 - own.0);
+        if size == 0 || self.documents().is_some() {
+            return;
+        }
+        let seen = |item: usize| {
+            let is_seen = |key: &usize| (0..own.queries).any(|query| !own.at(item, query, *key));
+            (0..own.keys).rev().find(is_seen).map_or(0, |last| last + 1)
+        };
+        let seen: Vec<usize> = (0..items).map(seen).collect();
+        let told = tr!(
+            "the splits of an item are counted as its keys // {size}: the last one, which is not full, is not merged",
+            size
+        );
+        self.unmerged((items, |split, item: usize| split >= seen[item] / size), count, told);
+    }
+
+    /// Splits that the merge leaves out, for each of so many items, or all alike.
+    fn unmerged(
+        &mut self,
+        (items, is_lost): (usize, impl Fn(usize, usize) -> bool),
+        count: usize,
+        told: String,
+    ) {
+        let cells = (0..count).flat_map(|split| (0..items).map(move |item| (split, item)));
+        let cells: Vec<u8> = cells.map(|(split, item)| u8::from(is_lost(split, item))).collect();
+        if !cells.contains(&1) {
+            return;
+        }
+        let Ok(cells) = Tensor::from_vec(cells, (count, items, 1, 1), &Device::Cpu) else { return };
+        let block = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+        let change = Change::before(0, block);
+        let both = READERS.map(|name| Edit::new(name, change.clone())).to_vec();
+        // The log-sum-exp may be right, and the weights made up to 1 by themselves.
+        let rank = self.right.step(Name::SplitLse).map_or(0, |own| own.axes.rank());
+        let weighed =
+            Change::Become(Slip::Weigh(Weigh::Over(vec![rank])).into(), vec![Name::SplitLse]);
+        let weights = vec![Edit::new(READERS[1], weighed), Edit::new(READERS[1], change.clone())];
+        for edits in [both, weights] {
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, &told);
+        }
+    }
+
+    /// Merges in steps that go wrong between these.
+    fn between_levels(&mut self, count: usize) {
+        for slip in [PartSlip::SignExchanged, PartSlip::PairFirst] {
+            if count < 3 {
+                continue;
+            }
+            let of = |stage: PartStage| Parted { stage, slip: Some(slip) };
+            let lse = Edit::new(Name::Lse, Change::Replace(of(PartStage::Merge).into()));
+            let weights = Change::Replace(of(PartStage::Share).into());
+            let weights = Edit::new(Name::SplitWeights, weights);
+            for edits in [vec![lse, weights.clone()], vec![weights]] {
+                self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
+            }
+        }
+        let Some(own) = self.right.step(Name::HeadOutputs) else { return };
+        let Some(slot) = self.read(own).iter().position(|read| *read == Name::SplitWeights) else {
+            return;
+        };
+        let slip = PartSlip::FinalFirst;
+        let share = Parted { stage: PartStage::Share, slip: Some(slip) };
+        let change = Change::Feed(slot, share.into(), vec![Name::SplitLse, Name::Lse]);
+        let features = own.axes.shape().last().copied().unwrap_or_default();
+        let told = slip.told();
+        self.add(Kind::Axes, cost::COMMON, Name::HeadOutputs, change.clone(), told);
+        for block in [8, 16, 32, 64, 128].into_iter().filter(|block| *block < features) {
+            let places = (block..features).collect();
+            let behind = Change::Confined(Box::new(change.clone()), 3, places);
+            let told = tr!("{told}: those of features {block} on", told, block);
+            self.add(Kind::Axes, cost::COMMON, Name::HeadOutputs, behind, told);
+        }
+    }
+}
+
+/// The splits that are merged where half of them take the other half, until one is left.
+fn by_halving(count: usize) -> Vec<usize> {
+    let mut held: Vec<Vec<usize>> = (0..count).map(|at| vec![at]).collect();
+    let mut stride = count / 2;
+    while stride > 0 {
+        for at in 0..stride {
+            let taken = held.get_mut(at + stride).map(std::mem::take).unwrap_or_default();
+            if let Some(own) = held.get_mut(at) {
+                own.extend(taken);
+            }
+        }
+        stride /= 2;
+    }
+    held.into_iter().next().unwrap_or_default()
+}
