@@ -3,7 +3,7 @@
 use candle_core::{Device, Tensor};
 
 use super::Grammar;
-use crate::candidate::{Edits, cost};
+use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Name, PartSlip, PartStage, Parted, Slip, Weigh};
 
 /// What reads the log-sum-exps of splits.
