@@ -187,128 +187,131 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
     }
 }
 
-/// What else ports were made wrong by: norms in f16, biases, experts, positions, and what a cache holds at its second step.
+/// What else ports were made wrong by: norms in f16, biases, experts, positions, and what a cache holds at its second step. The
+/// reference, the port, its first wrong part, and what is said of it.
+const PORTS: &[(&str, &str, &str, &str)] = &[
+    (
+        "large-llama-reference",
+        "large-llama-f16",
+        "model.layers.0.input_layernorm.out",
+        "2 of 8 rows are 0: those with a number above 255.9, whose square is more than f16 holds",
+    ),
+    (
+        "qwen2-once-reference",
+        "qwen2-late-bias",
+        "model.layers.1.self_attn.out",
+        "b_k is added behind the rotation, and is not turned",
+    ),
+    (
+        "opt-reference",
+        "opt-unscaled-bias",
+        "model.decoder.layers.1.self_attn.out",
+        "b_q is added behind the scaling, and is not scaled",
+    ),
+    (
+        "qwen2-moe-reference",
+        "qwen2-moe-raw-gate",
+        "model.layers.1.mlp.out",
+        "the gate of the shared expert is used without its sigmoid",
+    ),
+    (
+        "qwen2-moe-reference",
+        "qwen2-moe-shared-twice",
+        "model.layers.1.mlp.out",
+        "the shared expert is added 2 times",
+    ),
+    (
+        "mixtral-reference",
+        "mixtral-weighed-inputs",
+        "model.layers.1.mlp.out",
+        "the weights of experts multiply what goes into these, not what they give",
+    ),
+    (
+        "olmo2-reference",
+        "olmo2-ranks",
+        "model.layers.0.self_attn.out",
+        "the norm runs over the heads of each of 2 ranks",
+    ),
+    (
+        "wide-llama-reference",
+        "wide-llama-scale",
+        "model.layers.0.self_attn.out",
+        "the scores are divided by √heads instead of √d_k",
+    ),
+    (
+        "gpt2-reference",
+        "gpt2-counted",
+        "transformer.wpe.out",
+        "it reads rows 2, 3, 4, 5, 2, 3, 4, 5 of transformer.wpe where 0, 1, 2, 3, 0, 1, 2, 3 are meant",
+    ),
+    (
+        "gpt2-steps-reference",
+        "gpt2-steps-maskless",
+        "transformer.h.0.attn.out",
+        "the mask is built and never applied",
+    ),
+    (
+        "llama-reference",
+        "llama-packed",
+        "model.layers.0.self_attn.out",
+        "the documents of a packed row see each other",
+    ),
+    (
+        "llama-steps-reference",
+        "llama-steps-counted",
+        "model.layers.0.self_attn.out",
+        "positions count the padding before the tokens: 2 where 1 is meant",
+    ),
+    (
+        "qwen3-steps-reference",
+        "qwen3-steps-unturned",
+        "model.layers.1.self_attn.out",
+        "at step 1 of its cache, the cached keys are those before the rotation",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-empty-slot",
+        "model.layers.1.self_attn.out",
+        "query 0 of item 0 sees 4 keys, and the reference's sees 3: slot 2 of its cache is 0",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-without-oldest",
+        "model.layers.1.self_attn.out",
+        "at step 1 of its cache, query 0 of item 0 sees 2 keys, and the reference's sees 3",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-turned-again",
+        "model.layers.1.self_attn.out",
+        "at step 1 of its cache, the cached keys are turned once more",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-of-other-items",
+        "model.layers.1.self_attn.out",
+        "the cached values are those of other items: item 0 has those of item 1, item 1 has those of item 0",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-cut-off",
+        "model.layers.1.self_attn.out",
+        "the cached values are those that earlier steps wrote, cut off at 1.033 in 1 heads",
+    ),
+    (
+        "cached-llama-reference",
+        "llama-rolled",
+        "model.layers.1.self_attn.out",
+        "slot 0 of item 1 has what was written to slot 1 of item 1",
+    ),
+];
+
 #[test]
 fn mistakes_of_ports_are_named() {
-    for (reference, port, name, mistake) in [
-        (
-            "large-llama-reference",
-            "large-llama-f16",
-            "model.layers.0.input_layernorm.out",
-            "2 of 8 rows are 0: those with a number above 255.9, whose square is more than f16 holds",
-        ),
-        (
-            "qwen2-once-reference",
-            "qwen2-late-bias",
-            "model.layers.1.self_attn.out",
-            "b_k is added behind the rotation, and is not turned",
-        ),
-        (
-            "opt-reference",
-            "opt-unscaled-bias",
-            "model.decoder.layers.1.self_attn.out",
-            "b_q is added behind the scaling, and is not scaled",
-        ),
-        (
-            "qwen2-moe-reference",
-            "qwen2-moe-raw-gate",
-            "model.layers.1.mlp.out",
-            "the gate of the shared expert is used without its sigmoid",
-        ),
-        (
-            "qwen2-moe-reference",
-            "qwen2-moe-shared-twice",
-            "model.layers.1.mlp.out",
-            "the shared expert is added 2 times",
-        ),
-        (
-            "mixtral-reference",
-            "mixtral-weighed-inputs",
-            "model.layers.1.mlp.out",
-            "the weights of experts multiply what goes into these, not what they give",
-        ),
-        (
-            "olmo2-reference",
-            "olmo2-ranks",
-            "model.layers.0.self_attn.out",
-            "the norm runs over the heads of each of 2 ranks",
-        ),
-        (
-            "wide-llama-reference",
-            "wide-llama-scale",
-            "model.layers.0.self_attn.out",
-            "the scores are divided by √heads instead of √d_k",
-        ),
-        (
-            "gpt2-reference",
-            "gpt2-counted",
-            "transformer.wpe.out",
-            "it reads rows 2, 3, 4, 5, 2, 3, 4, 5 of transformer.wpe where 0, 1, 2, 3, 0, 1, 2, 3 are meant",
-        ),
-        (
-            "gpt2-steps-reference",
-            "gpt2-steps-maskless",
-            "transformer.h.0.attn.out",
-            "the mask is built and never applied",
-        ),
-        (
-            "llama-reference",
-            "llama-packed",
-            "model.layers.0.self_attn.out",
-            "the documents of a packed row see each other",
-        ),
-        (
-            "llama-steps-reference",
-            "llama-steps-counted",
-            "model.layers.0.self_attn.out",
-            "positions count the padding before the tokens: 2 where 1 is meant",
-        ),
-        (
-            "qwen3-steps-reference",
-            "qwen3-steps-unturned",
-            "model.layers.1.self_attn.out",
-            "at step 1 of its cache, the cached keys are those before the rotation",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-empty-slot",
-            "model.layers.1.self_attn.out",
-            "query 0 of item 0 sees 4 keys, and the reference's sees 3: slot 2 of its cache is 0",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-without-oldest",
-            "model.layers.1.self_attn.out",
-            "at step 1 of its cache, query 0 of item 0 sees 2 keys, and the reference's sees 3",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-turned-again",
-            "model.layers.1.self_attn.out",
-            "at step 1 of its cache, the cached keys are turned once more",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-of-other-items",
-            "model.layers.1.self_attn.out",
-            "the cached values are those of other items: item 0 has those of item 1, item 1 has those of item 0",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-cut-off",
-            "model.layers.1.self_attn.out",
-            "the cached values are those that earlier steps wrote, cut off at 1.033 in 1 heads",
-        ),
-        (
-            "cached-llama-reference",
-            "llama-rolled",
-            "model.layers.1.self_attn.out",
-            "slot 0 of item 1 has what was written to slot 1 of item 1",
-        ),
-    ] {
+    for (reference, port, name, mistake) in PORTS {
         let found = compared(&at(reference), &at(port));
         let first = found.first.map(|at| &found.lines[at]).expect("a wrong part");
-        assert_eq!(first.name, name, "{port}");
+        assert_eq!(first.name, *name, "{port}");
         let said = summaries(&found);
         assert!(said.iter().any(|said| said.contains(mistake)), "{port}: {said:?}");
     }

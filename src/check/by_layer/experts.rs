@@ -149,7 +149,6 @@ impl Experts {
                     count,
                     is_corrected: *is_corrected,
                     has_corrected_weights: *has_corrected_weights,
-                    weighs_inputs: false,
                     groups: None,
                 })
             })
@@ -162,17 +161,6 @@ impl Experts {
         let in_groups: Vec<Routing> =
             Groups::of(self.first.len()).into_iter().flat_map(in_groups).collect();
         routings.extend(in_groups);
-        // Each such routing needs experts of its own; models that mean it take sigmoids as they are.
-        let of_inputs = |own: &Routing| match meant {
-            Some(meant) => *own == Routing { weighs_inputs: false, ..meant.routing },
-            None => own.score == Score::Sigmoid && !own.is_normed && own.groups.is_none(),
-        };
-        let of_inputs: Vec<Routing> = routings
-            .iter()
-            .filter(|own| of_inputs(own))
-            .map(|own| Routing { weighs_inputs: true, ..*own })
-            .collect();
-        routings.extend(of_inputs);
         let times = if meant.is_some() { &TIMES[..] } else { &TIMES[..1] };
         let ways = units.flat_map(|unit| routings.iter().map(move |routing| (unit, *routing)));
         let all = ways.flat_map(|(unit, routing)| {
@@ -183,16 +171,30 @@ impl Experts {
                     unit,
                     shared: *shared,
                     times: *times,
+                    weighs_inputs: false,
                     scale: 1.0,
                 };
                 times.iter().map(of)
             })
         });
+        // Each of these needs experts of its own; models that mean it take sigmoids as they are.
+        let of_inputs = |own: &Mixture| {
+            if let Some(meant) = meant {
+                return *own == Mixture { weighs_inputs: false, scale: own.scale, ..*meant };
+            }
+            let Routing { score, is_normed, groups, .. } = own.routing;
+            score == Score::Sigmoid && !is_normed && groups.is_none()
+        };
+        let with_inputs = |own: Mixture| {
+            let other = of_inputs(&own).then_some(Mixture { weighs_inputs: true, ..own });
+            std::iter::once(own).chain(other)
+        };
+        let all: Vec<Mixture> = all.flat_map(with_inputs).collect();
         let is_near = |own: &Mixture| {
             let far = |meant: &Mixture| Mixture { scale: meant.scale, ..*own }.differences(meant);
             meant.is_none_or(|meant| far(meant).len() < 3)
         };
-        all.filter(is_near).collect()
+        all.into_iter().filter(is_near).collect()
     }
 
     /// What the routed experts are multiplied by, where a mixture gives this.
@@ -236,7 +238,7 @@ impl Experts {
         let mut routed = vec![0.0; self.logits.len() * width];
         let chosen: Vec<Vec<(usize, f64)>> =
             self.logits.iter().map(|logits| self.weights(own.routing, logits)).collect();
-        let of_weighed = own.routing.weighs_inputs.then(|| self.of_weighed(own.unit, &chosen));
+        let of_weighed = own.weighs_inputs.then(|| self.of_weighed(own.unit, &chosen));
         let of_weighed = of_weighed.transpose()?;
         for (row, chosen) in chosen.iter().enumerate() {
             for (expert, weight) in chosen {

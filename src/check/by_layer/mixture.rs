@@ -8,6 +8,8 @@ pub struct Mixture {
     pub routing: Routing,
     pub unit: Unit,
     pub shared: Shared,
+    /// Whether the weights multiply what goes into an expert, and not what it gives (Llama 4).
+    pub weighs_inputs: bool,
     /// How many times that expert is added.
     pub times: usize,
     /// What the routed experts are multiplied by.
@@ -26,8 +28,6 @@ pub struct Routing {
     pub is_corrected: bool,
     /// Whether it has a part in the weights.
     pub has_corrected_weights: bool,
-    /// Whether the weights multiply what goes into an expert, and not what it gives (Llama 4).
-    pub weighs_inputs: bool,
     /// Among which groups of experts the choice is made, where it is not among all.
     pub groups: Option<Groups>,
 }
@@ -148,8 +148,8 @@ impl Mixture {
         add(own.has_corrected_weights != right.has_corrected_weights, &|| {
             tr!("the correction bias has a part in the weights of the experts, and not in their choice alone").to_owned()
         });
-        add(own.weighs_inputs != right.weighs_inputs, &|| {
-            if right.weighs_inputs {
+        add(self.weighs_inputs != meant.weighs_inputs, &|| {
+            if meant.weighs_inputs {
                 tr!("the weights of experts multiply what these give, not what goes into them")
             } else {
                 tr!("the weights of experts multiply what goes into these, not what they give")

@@ -146,7 +146,8 @@ fn other_counts(meant: &Tensor, own: &Tensor, empty: Option<usize>) -> Result<Op
         for query in 0..queries {
             let many = at(&left, meant_items, meant_heads, item, query);
             let seen = at(&right, items, heads, item, query);
-            if many == seen || many == 0.0 || seen == 0.0 {
+            // Whole numbers.
+            if (many - seen).abs() < 0.5 || many < 0.5 || seen < 0.5 {
                 continue;
             }
             let told = tr!(

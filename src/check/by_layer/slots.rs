@@ -1,7 +1,7 @@
 //! Does the cache of a port hold what its earlier steps wrote, and where not, what does it hold?
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor};
 
@@ -308,7 +308,7 @@ pub fn caches(
     })
 }
 
-fn of_one_step(meant: &PathBuf, own: &PathBuf) -> Result<Option<String>> {
+fn of_one_step(meant: &Path, own: &Path) -> Result<Option<String>> {
     let (meant, own) = (open_place(meant)?, open_place(own)?);
     for of in cached() {
         let both = (meant.tensor(of.past.as_str())?, own.tensor(of.past.as_str())?);

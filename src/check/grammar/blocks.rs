@@ -160,11 +160,17 @@ impl Grammar<'_> {
                     (std::f64::consts::LN_2, tr!("exp2 is taken of scores without log2 e")),
                     (std::f64::consts::LOG2_E, tr!("exp is taken of scores with log2 e")),
                 ] {
-                    let times = Slip::Times(Block { cells: cells.clone(), fill });
+                    let multiplied = Slip::Times(Block { cells: cells.clone(), fill });
                     let told =
                         tr!("{how} {place} (tiles of {m} queries and {n} keys)", how, place, m, n);
                     if is_new {
-                        self.add(Kind::Replaced, cost, Name::MaskedScores, after(times, &[]), told);
+                        self.add(
+                            Kind::Replaced,
+                            cost,
+                            Name::MaskedScores,
+                            after(multiplied, &[]),
+                            told,
+                        );
                     }
                 }
                 for name in [Name::Scores, Name::ScoresCapped, Name::ScoresBiased] {
@@ -331,7 +337,9 @@ fn of_other_tile(part: &str, input: &str, by: Loaded) -> String {
             input
         ),
         Loaded::By(1) => tr!("each {part} reads {input} of the next {part}", part, input),
-        _ => tr!("each {part} reads {input} of the {part} before, which is stale", part, input),
+        Loaded::By(_) => {
+            tr!("each {part} reads {input} of the {part} before, which is stale", part, input)
+        }
     }
 }
 

@@ -25,7 +25,7 @@ impl Grammar<'_> {
                 count,
                 lost = lost.join(", ")
             );
-            self.unmerged((1, |split, _| !kept.contains(&split)), count, told);
+            self.unmerged((1, |split, _| !kept.contains(&split)), count, &told);
         }
         self.partly_filled(count, items);
         self.between_levels(count);
@@ -48,7 +48,7 @@ impl Grammar<'_> {
             "the splits of an item are counted as its keys // {size}: the last one, which is not full, is not merged",
             size
         );
-        self.unmerged((items, |split, item: usize| split >= seen[item] / size), count, told);
+        self.unmerged((items, |split, item: usize| split >= seen[item] / size), count, &told);
     }
 
     /// Splits that the merge leaves out, for each of so many items, or all alike.
@@ -56,7 +56,7 @@ impl Grammar<'_> {
         &mut self,
         (items, is_lost): (usize, impl Fn(usize, usize) -> bool),
         count: usize,
-        told: String,
+        told: &str,
     ) {
         let cells = (0..count).flat_map(|split| (0..items).map(move |item| (split, item)));
         let cells: Vec<u8> = cells.map(|(split, item)| u8::from(is_lost(split, item))).collect();
@@ -73,7 +73,7 @@ impl Grammar<'_> {
             Change::Become(Slip::Weigh(Weigh::Over(vec![rank])).into(), vec![Name::SplitLse]);
         let weights = vec![Edit::new(READERS[1], weighed), Edit::new(READERS[1], change.clone())];
         for edits in [both, weights] {
-            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, &told);
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
         }
     }
 

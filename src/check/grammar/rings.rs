@@ -72,6 +72,35 @@ impl Grammar<'_> {
                 add(of(&|b, q, k| own.at(b, q, k) || is_lost(q, k)), told.as_str());
             }
         }
+        self.zigzag_ranks(own, &mut add);
+        if let Some((_, Some(window))) = self.causal() {
+            let is_filled = |q: usize, k: usize| {
+                let length = signed(q) + first + 1;
+                length < window || signed(k) % window < length % window
+            };
+            add(
+                of(&|b, q, k| own.at(b, q, k) || !is_filled(q, k)),
+                tr!(
+                    "a ring that has wrapped is taken to have length % slots keys, not all: the slots behind these are not seen"
+                ),
+            );
+            let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
+            add(
+                of(&|_, q, k| distance(q, k) < 0 || !kept(q, k)),
+                tr!(
+                    "when the ring is full each new key overwrites the last slot: later tokens see the first keys and themselves"
+                ),
+            );
+        }
+        all
+    }
+}
+
+impl Grammar<'_> {
+    /// Two chunks of tokens for each rank, one from the start and one from the end.
+    fn zigzag_ranks(&self, own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
+        let (queries, keys) = (own.queries, own.keys);
+        let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
         let is_even = |ranks: &usize| queries == keys && keys.is_multiple_of(2 * ranks);
         for ranks in CHUNKS.into_iter().filter(is_even).filter(|_| keys <= MOST_KEYS) {
             let size = keys / (2 * ranks);
@@ -103,30 +132,8 @@ impl Grammar<'_> {
                 add(of(&|b, q, k| own.at(b, q, k) || is_lost(q, k)), told.as_str());
             }
         }
-        if let Some((_, Some(window))) = self.causal() {
-            let is_filled = |q: usize, k: usize| {
-                let length = signed(q) + first + 1;
-                length < window || signed(k) % window < length % window
-            };
-            add(
-                of(&|b, q, k| own.at(b, q, k) || !is_filled(q, k)),
-                tr!(
-                    "a ring that has wrapped is taken to have length % slots keys, not all: the slots behind these are not seen"
-                ),
-            );
-            let kept = |q: usize, k: usize| signed(k) < window - 1 || distance(q, k) == 0;
-            add(
-                of(&|_, q, k| distance(q, k) < 0 || !kept(q, k)),
-                tr!(
-                    "when the ring is full each new key overwrites the last slot: later tokens see the first keys and themselves"
-                ),
-            );
-        }
-        all
     }
-}
 
-impl Grammar<'_> {
     /// Chunks of tokens that are written to a ring as long as the window before their first queries have read it.
     pub(super) fn overwritten(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
         let Some((first, Some(window))) = self.causal() else { return Vec::new() };

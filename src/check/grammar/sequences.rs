@@ -80,7 +80,7 @@ impl Grammar<'_> {
         let mut all = self.causal_edges(own, &sequences);
         all.extend(self.last_pages(own, &sequences));
         all.extend(self.window_starts(own, &sequences));
-        all.extend(self.into_the_next(own, &sequences));
+        all.extend(self.seen_in_next(own, &sequences));
         if self.documents().is_some() {
             let sequence = |rows: &[Vec<Token>], b: usize, at: usize| {
                 rows.get(b).or(rows.first()).and_then(|row| row.get(at)).copied()
@@ -218,7 +218,7 @@ impl Grammar<'_> {
     }
 
     /// Sequences whose last tile is not masked at their own end: the keys of the next one are seen up to the end of the tile.
-    fn into_the_next(&self, own: &Cells, sequences: &Sequences) -> Vec<(Cells, String, u32)> {
+    fn seen_in_next(&self, own: &Cells, sequences: &Sequences) -> Vec<(Cells, String, u32)> {
         if self.documents().is_none() {
             return Vec::new();
         }

@@ -88,7 +88,7 @@ impl Grammar<'_> {
         let ([x, weight, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) else {
             return;
         };
-        let scale = self.scale_at(Name::Scores).filter(|scale| *scale > 0.0 && *scale != 1.0);
+        let scale = self.scale_at(Name::Scores).filter(|scale| *scale > 0.0);
         if let Some(scale) = scale.filter(|_| step.name == Name::Q) {
             let unscaled = Slip::Add { factor: scale.recip() - 1.0, addend: 0.0 };
             let told = tr!("{bias} is added behind the scaling, and is not scaled", bias);
