@@ -44,14 +44,20 @@ impl Builder<'_> {
         // What is given stands before all that is made of it.
         let read = [0, 1, 2].map(|slot| {
             let [_, numbers, scale, zero, _] = Name::FEW_BITS[slot];
-            let scale = self.given_outside(scale)?;
+            let of_slots = Name::SCALE_PAGES.into_iter().find(|(own, _)| *own == scale);
+            let pages = of_slots.and_then(|(_, pages)| self.given_outside(pages));
+            let scales = pages.or_else(|| self.given_outside(scale))?;
             let is_gathered = gathered[slot] != heads[slot];
             let codes = if is_gathered { gathered[slot] } else { self.given(numbers) };
-            Some([codes, scale].into_iter().chain(self.given_outside(zero)).collect())
+            Some(([codes, scales], pages.is_some(), self.given_outside(zero)))
         });
         let mut all = gathered;
-        for ((own, read), [.., name]) in all.iter_mut().zip(read).zip(Name::FEW_BITS) {
-            let Some(read): Option<Vec<usize>> = read else { continue };
+        for ((own, read), [_, _, scale, _, name]) in all.iter_mut().zip(read).zip(Name::FEW_BITS) {
+            let Some(([codes, mut scales], is_of_slots, zero)) = read else { continue };
+            if let Some(slots) = self.program.position(Name::Slots).filter(|_| is_of_slots) {
+                scales = self.then(scale, Heads::Gather, &[scales, slots])?;
+            }
+            let read: Vec<usize> = [codes, scales].into_iter().chain(zero).collect();
             *own = self.then(name, Dequantize::RIGHT, &read)?;
         }
         Ok(all)

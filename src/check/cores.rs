@@ -52,7 +52,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     let most = readings.iter().map(keys).max().flatten();
     let is_format_told = draft.settings.qkv_format.is_some();
     let (mut all, mut refused) = (Vec::new(), None);
-    for reading in readings {
+    for reading in as_written(readings, &draft.record)? {
         let is_trivial = keys(&reading) == Some(1) && most != Some(1);
         let format = (reading.start == Start::Heads).then_some(reading.format);
         let mut own = draft.clone();
@@ -115,6 +115,21 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             Ok(all)
         }
     }
+}
+
+/// Of several ways to read numbers in few bits those that stand for what was written in them, where the file has both.
+fn as_written(readings: Vec<Qkv>, record: &Record) -> Result<Vec<Qkv>> {
+    let differing = |reading: &Qkv| {
+        let mut others = record.clone();
+        let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
+        others.entries.retain(|entry| !taken(&entry.name));
+        let (_, differs) = written(&mut others, reading)?;
+        Ok((reading.start == Start::Heads).then_some(differs.len()))
+    };
+    let counts: Vec<Option<usize>> = readings.iter().map(differing).collect::<Result<_>>()?;
+    let Some(fewest) = counts.iter().flatten().min().copied() else { return Ok(readings) };
+    let is_kept = counts.iter().map(|count| count.is_none_or(|count| count == fewest));
+    Ok(readings.into_iter().zip(is_kept).filter_map(|(own, kept)| kept.then_some(own)).collect())
 }
 
 /// Takes the weights and biases of norms of heads that stand in a kernel's file under the names that modules have them by.

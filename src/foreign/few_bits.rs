@@ -14,9 +14,9 @@ use program::{EightBits, Name};
 
 /// What is added to scaled numbers in place of a zero point that is subtracted before: `Code · scale + offset`.
 const OFFSETS: [&[&str]; 3] = [
-    &["q_offset", "q_offsets"],
-    &["k_offset", "k_offsets", "k_min", "k_mn", "k_biases", "keys_biases"],
-    &["v_offset", "v_offsets", "v_min", "v_mn", "v_biases", "values_biases"],
+    &["q_offset", "q_offsets", "q_mean"],
+    &["k_offset", "k_offsets", "k_min", "k_mn", "k_biases", "keys_biases", "k_mean", "km"],
+    &["v_offset", "v_offsets", "v_min", "v_mn", "v_biases", "values_biases", "v_mean", "vm"],
 ];
 
 /// What scales of blocks are multiplied by.
@@ -198,12 +198,37 @@ impl<'r> Slot<'r> {
     /// The shapes, of as many axes as what is stored, that its scales can have, each with what it costs to think so; one
     /// that is none where there are no scales, or none that fit.
     fn placings(&self, codes: Codes) -> Vec<(usize, Option<Vec<usize>>)> {
-        let all = self.scale.map(|scale| placings(scale.tensor.dims(), &self.dims(codes)));
-        match all {
-            Some(all) if !all.is_empty() => {
-                all.into_iter().map(|(cost, shape)| (cost, Some(shape))).collect()
+        let dims = self.dims(codes);
+        let mut all = self.scale.map_or_else(Vec::new, |own| placings(own.tensor.dims(), &dims));
+        if all.len() > 1 {
+            self.by_reach(codes, &dims, &mut all);
+        }
+        if all.is_empty() {
+            return vec![(0, None)];
+        }
+        all.into_iter().map(|(cost, shape)| (cost, Some(shape))).collect()
+    }
+
+    /// Puts first those shapes of scales that the numbers speak for: what shares a scale was divided by its own largest
+    /// number, so that each share has the largest code.
+    fn by_reach(&self, codes: Codes, dims: &[usize], all: &mut Vec<(usize, Vec<usize>)>) {
+        let numbers = codes.numbers(&self.stored.tensor).and_then(|(own, _)| numbers(&own));
+        let Ok(numbers) = numbers else { return };
+        let share = |shape: &[usize]| share_at_most(&numbers, dims, shape);
+        let shares: Vec<f64> = all.iter().map(|(_, shape)| share(shape)).collect();
+        let of_one = shares.iter().map(|share| *share >= 1.0);
+        for (((cost, _), share), is_whole) in all.iter_mut().zip(&shares).zip(of_one) {
+            if !is_whole {
+                *cost += if *share < FEW_AT_MOST { 6 } else { 3 };
             }
-            _ => vec![(0, None)],
+        }
+        if shares.iter().any(|share| *share >= 1.0) {
+            let count = |shape: &[usize]| shape.iter().product::<usize>();
+            let mut shares = shares.iter();
+            all.retain(|(_, shape)| {
+                let share = shares.next().copied().unwrap_or(1.0);
+                share >= FEW_AT_MOST || count(shape) < MANY_SHARES
+            });
         }
     }
 
@@ -271,8 +296,12 @@ impl<'r> Slot<'r> {
             Some((one, taken(zero_name, zero)))
         } else if let Some(zero) = self.zero.filter(is_like) {
             Some((spread(&zero.tensor, shape, &dims)?, taken(zero_name, zero)))
-        } else if let Some(offset) = self.offset.filter(is_like) {
-            let zero = wide(&spread(&offset.tensor, shape, &dims)?)?.neg()?.div(&wide(&scales)?)?;
+        } else if let Some((offset, shape)) = self.offset.and_then(|own| {
+            let own_shape = if is_like(&own) { Some(shape.to_vec()) } else { whole(own, &dims) };
+            Some((own, own_shape?))
+        }) {
+            let offsets = wide(&spread(&offset.tensor, &shape, &dims)?)?;
+            let zero = offsets.neg()?.broadcast_div(&wide(&scales)?)?;
             let how = tr!("over the scale, with the other sign");
             Some((zero, taken(zero_name, offset).read(how)))
         } else {
@@ -385,7 +414,9 @@ fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
         if places.len() != own.len() || !own.iter().zip(&places).all(fits) {
             continue;
         }
-        let (mut shape, mut cost) = (vec![1; rank], 0);
+        // One scale for each item alone is rare.
+        let is_of_items = rank == 4 && places == [0] && own != [1];
+        let (mut shape, mut cost) = (vec![1; rank], usize::from(is_of_items));
         for (length, at) in own.iter().zip(places) {
             shape[at] = *length;
             let is_group = *length > 1 && *length != stored[at];
@@ -403,6 +434,55 @@ fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
     }
     all
 }
+
+/// The shape, of as many axes as what is stored, of offsets that stand for all of some axes and for each place of the
+/// others, as the mean of the keys does.
+fn whole(offset: &Entry, stored: &[usize]) -> Option<Vec<usize>> {
+    let all = placings(offset.tensor.dims(), stored).into_iter();
+    let is_whole =
+        |shape: &Vec<usize>| shape.iter().zip(stored).all(|(own, all)| *own == 1 || own == all);
+    // A mean has its features.
+    let last = |shape: &Vec<usize>| shape.last() != stored.last();
+    all.map(|(_, shape)| shape).filter(is_whole).min_by_key(last)
+}
+
+/// Which part of the shares with one scale each has the largest code that there is, or the smallest.
+fn share_at_most(codes: &[f64], dims: &[usize], shape: &[usize]) -> f64 {
+    let mut most = vec![0.0_f64; shape.iter().product()];
+    let mut place = vec![0; dims.len()];
+    let (first, last) =
+        codes.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), own| {
+            (low.min(*own), high.max(*own))
+        });
+    // Codes from 0 up are counted from their middle.
+    let middle = if first >= 0.0 { f64::midpoint(first, last) } else { 0.0 };
+    for code in codes {
+        let at = place
+            .iter()
+            .zip(shape.iter().zip(dims))
+            .fold(0, |at, (place, (own, all))| at * own + place * own / (*all).max(1));
+        if let Some(most) = most.get_mut(at) {
+            *most = most.max((code - middle).abs());
+        }
+        for (own, all) in place.iter_mut().zip(dims).rev() {
+            *own += 1;
+            if *own < *all {
+                break;
+            }
+            *own = 0;
+        }
+    }
+    let largest = most.iter().copied().fold(0.0, f64::max);
+    // int4 and int8 end one lower than they begin.
+    let reaching = most.iter().filter(|own| **own >= largest - 1.0).count();
+    reaching as f64 / most.len().max(1) as f64
+}
+
+/// Scales of other axes leave fewer of their shares with the largest code.
+const FEW_AT_MOST: f64 = 0.75;
+
+/// Of fewer shares, a few may have the largest code by chance.
+const MANY_SHARES: usize = 4;
 
 /// Scales in a shape of as many axes as what is stored, each whole or 1: one of a group stands for all of it.
 fn spread(tensor: &Tensor, shape: &[usize], stored: &[usize]) -> candle_core::Result<Tensor> {

@@ -77,9 +77,13 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
         matches.extend(file.beside().map(|name| taken(Name::Slots, name)));
         let mut beside = Vec::new();
         for Beside { name, numbers, matched } in keys.beside.into_iter().chain(values.beside) {
+            let of_slots = Name::SCALE_PAGES.iter().find(|(scale, _)| *scale == name);
             let at_slots = || numbers.index_select(&slots.to_dtype(DType::U32)?, 2);
-            let numbers = if numbers.elem_count() == 1 { numbers } else { at_slots()? };
-            beside.push((name, numbers));
+            beside.push(match of_slots {
+                _ if numbers.elem_count() == 1 => (name, numbers),
+                Some((_, pages)) => (*pages, numbers),
+                None => (name, at_slots()?),
+            });
             matches.push(matched);
         }
         let own = [

@@ -56,6 +56,22 @@ fn in_base_e(step: &Step, tensor: &Tensor, is_meant: bool) -> Result<Option<Tens
     Ok(is_it.then_some(natural))
 }
 
+/// Whether the recorded log-sum-exp is that of the recorded masked scores, whatever those should be: it is in base e then.
+fn follows_from_scores(record: &Record, trace: &Trace) -> Result<bool> {
+    let tensor = |name: Name| record.tensor(name.as_str());
+    let (Some(scores), Some(lse), Some(step)) =
+        (tensor(Name::MaskedScores), tensor(Name::Lse), trace.step(Name::Lse))
+    else {
+        return Ok(false);
+    };
+    let is_plain = trace.read_by(step).iter().all(|read| read.name == Name::MaskedScores);
+    if !is_plain || scores.dims().get(..lse.rank()) != Some(lse.dims()) {
+        return Ok(false);
+    }
+    let own = scores.to_dtype(DType::F64)?.log_sum_exp(D::Minus1)?;
+    Ok(distance(lse, &own)? <= EXACT)
+}
+
 /// What `FlashInfer` is called with, in lower case.
 const OF_FLASHINFER: [&str; 8] = [
     "paged_kv_indptr",
@@ -118,6 +134,7 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
     let steps: Vec<&Step> = trace.steps().iter().filter(|step| step.is_of_parts()).collect();
     // What kernels keep of the whole is in the base of what they keep of its parts.
     let others = [Name::Lse, Name::ScoresBiased].into_iter().filter_map(|name| trace.step(name));
+    let is_natural = follows_from_scores(&named.record, trace)?;
     for step in steps.iter().copied().chain(others) {
         let is_it = |entry: &&mut Entry| entry.name == step.name.as_str();
         let Some(entry) = named.record.entries.iter_mut().find(is_it) else { continue };
@@ -126,7 +143,7 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
             read = Some((own, tr!("another fill of what is blocked taken as the mask's")));
         } else if let Some(own) = of_empty_rows(step, &entry.tensor)? {
             read = Some((own, tr!("+∞ of rows that see no key taken as −∞")));
-        } else if (step.name != Name::Lse || is_binary)
+        } else if (step.name != Name::Lse || is_binary && !is_natural)
             && let Some(natural) = in_base_e(step, &entry.tensor, is_binary)?
         {
             is_binary = true;

@@ -59,7 +59,7 @@ pub use ops::*;
 pub use pairs::{CHUNK, chunk, first_number, of_pairs};
 pub use part::{Part, QueryRows};
 pub use pattern::{Function, Multiplier, Pattern, Place, Products, Read, Row, Turning, When};
-pub use raw::make_ready;
+pub use raw::{make_ready, state_threads};
 pub use role::Role;
 pub use role::{BlockedCells, Size};
 pub use rows::Numbers;

@@ -178,18 +178,22 @@ steps! {
         scale_of(OF_QUERIES).called(&[known(&["q_zero_point", "q_zero_points", "q_zero", "q_zeros", "q_zp"])]);
     KQuantized = "k_quantized", "keys in few bits", few_bits(OF_OWN_KEYS).called(&[known(&["k_quantized", "quantized_k", "k_quant", "k_fp8", "k_int8", "k_int4", "k_fp4", "k_u8", "k_packed", "key_quantized", "key_fp8", "key_int8", "k_cache_fp8", "k_cache_int8", "k_cache_quant"])]);
     KScale = "k_scale", "scales of the keys in few bits",
-        scale_of(OF_OWN_KEYS).called(&[known(&["k_scale", "k_scales", "k_descale", "key_scale", "key_scales", "k_scale_cache", "key_scale_cache", "k_cache_scale", "k_cache_scales", "k_scale_inv", "keys_scale", "keys_scales", "k_block_scale", "k_block_scales"]), known(KV_SCALE)]);
+        scale_of(OF_OWN_KEYS).called(&[known(&["k_scale", "k_scales", "k_descale", "key_scale", "key_scales", "k_scale_cache", "key_scale_cache", "k_cache_scale", "k_cache_scales", "k_scale_inv", "keys_scale", "keys_scales", "k_block_scale", "k_block_scales"]), known(KV_SCALE)]), reads [KScalePages, Slots];
     KZeroPoint = "k_zero_point", "zero points of the keys in few bits",
         scale_of(OF_OWN_KEYS).called(&[known(&["k_zero_point", "k_zero_points", "k_zero", "k_zeros", "k_zp", "key_zero_point", "key_zeros", "keys_zero_point", "keys_zeros"])]);
     VQuantized = "v_quantized", "values in few bits", few_bits(OF_VALUES).called(&[known(&["v_quantized", "quantized_v", "v_quant", "v_fp8", "v_int8", "v_int4", "v_fp4", "v_u8", "v_packed", "value_quantized", "value_fp8", "value_int8", "v_cache_fp8", "v_cache_int8", "v_cache_quant"])]);
     VScale = "v_scale", "scales of the values in few bits",
-        scale_of(OF_VALUES).called(&[known(&["v_scale", "v_scales", "v_descale", "value_scale", "value_scales", "v_scale_cache", "value_scale_cache", "v_cache_scale", "v_cache_scales", "v_scale_inv", "values_scale", "values_scales", "v_block_scale", "v_block_scales"]), ranked(KV_SCALE, 1)]);
+        scale_of(OF_VALUES).called(&[known(&["v_scale", "v_scales", "v_descale", "value_scale", "value_scales", "v_scale_cache", "value_scale_cache", "v_cache_scale", "v_cache_scales", "v_scale_inv", "values_scale", "values_scales", "v_block_scale", "v_block_scales"]), ranked(KV_SCALE, 1)]), reads [VScalePages, Slots];
     VZeroPoint = "v_zero_point", "zero points of the values in few bits",
         scale_of(OF_VALUES).called(&[known(&["v_zero_point", "v_zero_points", "v_zero", "v_zeros", "v_zp", "value_zero_point", "value_zeros", "values_zero_point", "values_zeros"])]);
     KPages = "k_pages", "keys in the pages of a cache",
         Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_pages"])]);
     VPages = "v_pages", "values in the pages of a cache",
         Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_pages"])]);
+    KScalePages = "k_scale_pages", "scales of the keys in the pages of a cache",
+        Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_scale_pages"])]);
+    VScalePages = "v_scale_pages", "scales of the values in the pages of a cache",
+        Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_scale_pages"])]);
     Slots = "slots", "slots of the keys in the pages, in order",
         Row::new(Setting, &[OwnKeys]).by(IN_PAGES).called(&[known(&["slots"])]);
     G = "g", "logarithm of what is left of the state at every token", Row::new(Input, &[Batch, OutputHeads, OwnKeys, HeadDim]).by(GATED).file("g")
@@ -528,6 +532,10 @@ impl Name {
         [Self::KHeads, Self::KPages, Self::KGathered],
         [Self::VHeads, Self::VPages, Self::VGathered],
     ];
+
+    /// The scales of keys and values, and those of all slots of a cache, of which these are taken.
+    pub const SCALE_PAGES: [(Self, Self); 2] =
+        [(Self::KScale, Self::KScalePages), (Self::VScale, Self::VScalePages)];
 
     /// What can be given in the place of heads.
     pub fn stand_ins(self) -> impl Iterator<Item = Self> {

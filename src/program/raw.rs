@@ -1,5 +1,8 @@
 //! The one place with unsafe code: what no safe function of a crate does for rows of f32.
-#![allow(unsafe_code, reason = "gemm and madvise take pointers; slices say that these are right")]
+#![allow(
+    unsafe_code,
+    reason = "gemm and madvise take pointers; slices say that these are right. The environment is set before there are threads"
+)]
 
 use gemm::{Parallelism, gemm};
 
@@ -52,6 +55,19 @@ pub(super) fn multiply_blocks(
         for number in result {
             *number += 0.0;
         }
+    }
+}
+
+/// States how many threads candle's products are shared among, where nothing does. It asks at every product, and reads
+/// /proc/cpuinfo for that: a third of the time that a search for mistakes takes in small files. Nothing where other threads
+/// could read the environment at the same time.
+pub fn state_threads() {
+    const COUNT: &str = "RAYON_NUM_THREADS";
+    let is_alone = || Some(std::fs::read_dir("/proc/self/task").ok()?.count() == 1);
+    if std::env::var_os(COUNT).is_none() && is_alone().unwrap_or(false) {
+        let count = candle_core::utils::get_num_threads().to_string();
+        // SAFETY: this thread is the only one.
+        unsafe { std::env::set_var(COUNT, count) };
     }
 }
 

@@ -76,7 +76,7 @@ reasons! {
     VRot => "RoFormer can rotate the values too, so what a query gets from them depends on their positions.";
     QQuantized | KQuantized | VQuantized =>
         "Decoding reads mostly the cache of keys and values. With 8 or 4 bits per number the cache takes a half or a quarter of the memory, and is read faster by as much.";
-    QScale | KScale | VScale =>
+    QScale | KScale | VScale | KScalePages | VScalePages =>
         "A few bits can represent only a few different numbers. The scale spreads these over the range of the data; the fewer numbers share a scale, the smaller the error.";
     QZeroPoint | KZeroPoint | VZeroPoint => "Data that is not centred on 0 is counted from another point, so that no code is wasted.";
     QDequantized | KDequantized | VDequantized =>

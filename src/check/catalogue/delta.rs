@@ -104,6 +104,18 @@ pub const ALL: &[Mistake] = &[
                 "T = block_diag(*(inverse(I + A[i : i + 32, i : i + 32]) for i in range(0, C, 32)))",
                 INVERSE
             ),
+            way!(
+                MergedWithoutSecond,
+                "the inverse of the keys' matrix is put together from those of two halves of a chunk, and beside the diagonal that of the second is missing: −A₂₁ A₁₁⁻¹",
+                "T_21 = -A_21 @ T_11",
+                "T_21 = -T_22 @ A_21 @ T_11"
+            ),
+            way!(
+                MergedWithoutFirst,
+                "the inverse of the keys' matrix is put together from those of two halves of a chunk, and beside the diagonal that of the first is missing: −A₂₂⁻¹ A₂₁",
+                "T_21 = -T_22 @ A_21",
+                "T_21 = -T_22 @ A_21 @ T_11"
+            ),
         ],
         seen: &[],
     },

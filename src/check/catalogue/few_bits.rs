@@ -2,6 +2,7 @@
 
 use super::{Mistake, Situation, Way, after, none, omit, read, replace};
 use crate::candidate::Edits;
+use crate::grammar::bits::is_alike_for_keys;
 use base::error::Result;
 use program::{Dequantize, Edit, Kind, Name};
 
@@ -118,9 +119,10 @@ fn of(
     }
 }
 
-/// What is read without its zero point.
+/// What is read without its zero point. The mean of the keys, which softmax hides, is told in other words.
 fn without_zero_point(run: &Situation, [.., name]: [Name; 5]) -> Option<Edit> {
     match run.inputs(name)[..] {
+        _ if is_alike_for_keys(run.right, name) => None,
         [codes, scale, _] => Some(read(name, [codes, scale])),
         _ => None,
     }

@@ -1,14 +1,12 @@
 //! Which steps may be computed in fewer bits, and which numbers kept in fewer?
 
-use std::collections::HashSet;
-
-use super::blocks::{Loaded, taken_from};
 use super::{Grammar, after};
 use crate::candidate::cost;
 use crate::cells::cells;
+use base::error::Result;
 use program::{
-    Along, Axis, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip,
-    Step,
+    Along, Change, Edit, EightBits, Heads, Kind, Linear, Name, Op, Precision, Scaling, Slip, Step,
+    Trace,
 };
 
 /// Of more keys only prefixes of whole blocks are tried.
@@ -71,11 +69,27 @@ impl Grammar<'_> {
         let read = self.read(step);
         let [codes, scale, zero @ ..] = &read[..] else { return };
         if let [zero] = zero {
+            let is_mean = is_alike_for_keys(self.right, step.name);
             let mut add = |kind, change: Change, told: String| {
                 self.add(kind, cost::COMMON, step.name, change, told);
             };
-            let told = tr!("{zero} is not subtracted", zero);
-            add(Kind::Omitted, Change::Read(vec![*codes, *scale]), told);
+            let left_out = Change::Read(vec![*codes, *scale]);
+            let told = if is_mean {
+                tr!(
+                    "{zero} is not subtracted: the mean of the keys is missing, which softmax hides, and which the log-sum-exp lacks (q · mean · scale)",
+                    zero
+                )
+            } else {
+                tr!("{zero} is not subtracted", zero)
+            };
+            add(Kind::Omitted, left_out.clone(), told);
+            for (places, told) in
+                some_features(step.axes.shape().last().copied().unwrap_or_default())
+            {
+                let change = Change::Confined(Box::new(left_out.clone()), 3, places);
+                let told = tr!("{zero} is subtracted in {told} alone", zero, told);
+                add(Kind::Omitted, change, told);
+            }
             let less = Slip::Add { factor: -1.0, addend: 0.0 };
             let told = tr!("{zero} is subtracted, and nothing is scaled", zero);
             add(Kind::Omitted, Change::Become(less.into(), vec![*codes, *zero]), told);
@@ -90,9 +104,7 @@ impl Grammar<'_> {
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
         }
-        self.scales_of_query_heads(step.name);
-        self.scales_of_others(step.name, *scale);
-        self.scales_of_groups(step.name, *scale);
+        self.scales(step, *scale);
         self.scaled_prefix(step);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
         for own in EightBits::holding(numbers).unwrap_or_default() {
@@ -107,7 +119,59 @@ impl Grammar<'_> {
                 let change = Change::before(0, Slip::ReadAs(own, other));
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
+            self.without_its_middle(step.name, &read, own);
+            if matches!(own, EightBits::Int4 | EightBits::Uint4 | EightBits::E2m1) {
+                self.halves_of_bytes(step);
+            }
         }
+    }
+
+    /// Numbers of 4 bits, two in a byte, in another order than they were written in.
+    fn halves_of_bytes(&mut self, step: &Step) {
+        let count = step.axes.shape().last().copied().unwrap_or_default();
+        if count % 2 > 0 {
+            return;
+        }
+        let half = count / 2;
+        let orders: [(&dyn Fn(usize) -> usize, &str); 3] = [
+            (
+                &|at| if at < half { 2 * at } else { 2 * (at - half) + 1 },
+                tr!(
+                    "the low halves of all bytes come first and the high halves behind: they are not interleaved"
+                ),
+            ),
+            (
+                &|at| at / 2 + at % 2 * half,
+                tr!(
+                    "the halves of each byte are interleaved, and stand for the first and the last half of the features"
+                ),
+            ),
+            (&|at| at + 1 - 2 * (at % 2), tr!("the halves of each byte change places")),
+        ];
+        for (from, told) in orders {
+            let take = Slip::Along(3, Along::Take((0..count).map(from).collect()));
+            self.add(Kind::Axes, cost::COMMON, step.name, Change::before(0, take), told);
+        }
+    }
+
+    /// Codes from 0 up whose zero point is not subtracted, as if they were two's complement.
+    fn without_its_middle(&mut self, at: Name, read: &[Name], own: EightBits) {
+        let other = match own {
+            EightBits::Uint4 => EightBits::Int4,
+            EightBits::Uint8 => EightBits::Int8,
+            _ => return,
+        };
+        let [codes, scale, zero] = read else { return };
+        let told = tr!(
+            "{codes} are taken for two's complement ({name}), and {zero} is not subtracted",
+            codes,
+            name = other.name(),
+            zero
+        );
+        let changes =
+            [Change::Read(vec![*codes, *scale]), Change::before(0, Slip::ReadAs(own, other))];
+        let edits = changes.map(|change| Edit::new(at, change)).to_vec();
+        self.add_all(Kind::Replaced, cost::COMMON, edits, at, told);
     }
 
     /// Keys and values of a prefix that another kernel scaled before: the scale is applied to these twice, or not at all.
@@ -154,156 +218,6 @@ impl Grammar<'_> {
         }
     }
 
-    /// Scales of key heads that each query head takes by another rule than its keys or values.
-    fn scales_of_query_heads(&mut self, at: Name) {
-        let (heads, groups) = (self.sizes.heads, self.sizes.kv_heads.max(1));
-        if groups < 2 || heads <= groups {
-            return;
-        }
-        // What is made of the keys, or the values, has their scales as factors.
-        let all = [(Name::KDequantized, Name::ScoresRaw), (Name::VDequantized, Name::HeadOutputs)];
-        let edit = |(own, made): (Name, Name)| {
-            let scale = *self.right.read_by(self.right.step(own)?).get(1)?;
-            let is_of_heads = scale.axes.iter().all(|(axis, size)| size == 1 || axis == Axis::Head);
-            let numbers = cells(&scale.value).ok()?;
-            if !is_of_heads || numbers.len() != groups || self.right.step(made).is_none() {
-                return None;
-            }
-            let factor = |head: usize| numbers[head % groups] / numbers[head / (heads / groups)];
-            let factors = (0..heads).map(factor).collect();
-            let change = after(Slip::Along(1, Along::Each(factors)), &[]);
-            let told = tr!(
-                "each query head has the number of {scale} at its own number modulo the key heads, not its key head's",
-                scale = scale.name
-            );
-            Some((own, Edit::new(made, change), told))
-        };
-        let edits: Vec<(Name, Edit, String)> = all.into_iter().filter_map(edit).collect();
-        if let [(first, key, told), (_, value, _)] = &edits[..]
-            && at == *first
-        {
-            let both = vec![key.clone(), value.clone()];
-            self.add_all(Kind::Axes, cost::COMMON, both, key.at, told);
-        }
-        for (_, edit, told) in edits.into_iter().filter(|(own, ..)| *own == at) {
-            let made = edit.at;
-            self.add_all(Kind::Axes, cost::COMMON, vec![edit], made, told);
-        }
-    }
-
-    /// One scale that serves all, and groups of features that are taken to be longer or shorter.
-    fn scales_of_groups(&mut self, at: Name, scale: Name) {
-        let Some(step) = self.right.step(scale) else { return };
-        let shape = step.axes.shape();
-        let take = |axis: usize, places: Vec<usize>| {
-            let take = Slip::Along(axis, Along::Take(places));
-            Edit::new(at, Change::before(1, take))
-        };
-        let long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] > 1).collect();
-        let last = shape.len().saturating_sub(1);
-        let heads: Vec<usize> = long.iter().copied().filter(|axis| *axis < 2).collect();
-        let told = tr!("one number of {scale}, the first, serves all items and heads", scale);
-        if heads.len() > 1 {
-            let first = heads.iter().map(|axis| take(*axis, vec![0; shape[*axis]]));
-            self.add_all(Kind::Axes, cost::COMMON, first.collect(), at, told);
-        }
-        let is_token = |(axis, size)| matches!(axis, Axis::Key | Axis::Query) && size > 1;
-        let of_keys = step.axes.iter().position(is_token);
-        for axis in of_keys.into_iter().chain([last]) {
-            let Some((size, count)) = Self::group(step, axis) else { continue };
-            let what = if Some(axis) == of_keys { tr!("tokens") } else { tr!("features") };
-            for read in [2 * size, size / 2] {
-                let place = |at: usize| (at / read.max(1) * size).min(count - 1);
-                let told =
-                    tr!("groups of {size} {what} are taken for such of {read}", size, what, read);
-                self.add_all(
-                    Kind::Axes,
-                    cost::COMMON,
-                    vec![take(axis, (0..count).map(place).collect())],
-                    at,
-                    told,
-                );
-            }
-        }
-    }
-
-    /// How many places of an axis have one number each time, the most, and how many places there are.
-    fn group(step: &Step, axis: usize) -> Option<(usize, usize)> {
-        let last = step.axes.rank().checked_sub(1)?;
-        let count = step.axes.shape().get(axis).copied().filter(|count| *count > 3)?;
-        let numbers = cells(&step.value.transpose(axis, last).ok()?).ok()?;
-        let are_alike = |size: &usize| {
-            numbers.chunks(count).all(|row| {
-                row.chunks(*size).all(|own| own.iter().all(|one| one.total_cmp(&own[0]).is_eq()))
-            })
-        };
-        (2..count).rev().find(are_alike).map(|size| (size, count))
-    }
-
-    /// Scales of tokens that are read in the place of others': those of another token of the page or tile, or of another one.
-    fn scales_of_others(&mut self, at: Name, scale: Name) {
-        let Some(step) = self.right.step(scale) else { return };
-        let Some(axis) = step.axes.iter().position(|(axis, size)| axis == Axis::Key && size > 1)
-        else {
-            return;
-        };
-        let keys = step.axes.shape()[axis];
-        let mut known = HashSet::new();
-        let all_parts = self.possible_parts();
-        for parts in &all_parts {
-            let size = parts.keys.first().and_then(|spans| spans.first());
-            let size = size.map_or(0, |(from, to)| to - from);
-            let within = |of: &dyn Fn(usize, usize) -> usize| {
-                let mut places: Vec<usize> = (0..keys).collect();
-                for (first, end) in parts.keys.iter().flatten() {
-                    let own = places.iter_mut().enumerate().take(*end).skip(*first);
-                    own.for_each(|(key, place)| *place = of(*first, key));
-                }
-                Some(places)
-            };
-            let all = [
-                (
-                    within(&|first, _| first),
-                    tr!("the scale of its first slot is read for the whole page"),
-                ),
-                (
-                    within(&|first, key| first.max(key.saturating_sub(1))),
-                    tr!(
-                        "each slot of a page reads the scale of the slot before, and the first its own"
-                    ),
-                ),
-                (
-                    taken_from(parts, Loaded::By(-1), keys),
-                    tr!("each page reads the scales of the page before"),
-                ),
-                (
-                    taken_from(parts, Loaded::By(1), keys),
-                    tr!("each page reads the scales of the next page"),
-                ),
-            ];
-            for (places, told) in all {
-                let Some(places) = places.filter(|places| known.insert(places.clone())) else {
-                    continue;
-                };
-                let take = Slip::Along(axis, Along::Take(places)).into();
-                let told = tr!("{told} (pages of {size} slots)", told, size);
-                self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
-            }
-        }
-        let mut firsts = vec![0; keys];
-        let of_first = all_parts.first().and_then(|parts| parts.keys.first());
-        for (first, _) in of_first.into_iter().flatten() {
-            firsts.iter_mut().skip(*first).for_each(|own| *own = *first);
-        }
-        let places =
-            firsts.iter().enumerate().map(|(key, first)| key.saturating_sub(1).max(*first));
-        let take = Slip::Along(axis, Along::Take(places.collect())).into();
-        let told = tr!(
-            "each token reads the scale of the token before, and the first of a sequence its own"
-        );
-        self.add(Kind::Axes, cost::COMMON, at, Change::Before(1, take, Vec::new()), told);
-    }
-
     /// Weights and caches in whole numbers of so many bits, by their largest number.
     pub(super) fn quantised(&mut self, step: &Step) {
         if !matches!(step.op, Op::Linear(Linear::Project { .. }) | Op::Heads(Heads::Append)) {
@@ -326,4 +240,36 @@ impl Grammar<'_> {
             }
         }
     }
+}
+
+/// The features that a sum runs over which does not run over all, and what they are called.
+fn some_features(count: usize) -> Vec<(Vec<usize>, String)> {
+    let left_out = |is_read: &dyn Fn(usize) -> bool| -> Vec<usize> {
+        (0..count).filter(|at| !is_read(*at)).collect()
+    };
+    let mut all: Vec<(Vec<usize>, String)> = vec![
+        (left_out(&|at| at % 2 == 0), tr!("every other feature").to_owned()),
+        (left_out(&|at| 2 * at >= count), tr!("the last half of the features").to_owned()),
+    ];
+    let firsts =
+        [count / 2, 16, 32, 64, 128].into_iter().filter(|first| (1..count).contains(first));
+    all.extend(
+        firsts.map(|first| (left_out(&|at| at < first), tr!("the first {first} features", first))),
+    );
+    all.dedup_by(|(own, _), (other, _)| own == other);
+    all
+}
+
+/// Whether what the zero point of the keys comes to is the same for all keys, so that softmax does not see it.
+pub fn is_alike_for_keys(right: &Trace, name: Name) -> bool {
+    let all = || -> Result<bool> {
+        let read = right.step(name).map(|step| right.read_by(step)).unwrap_or_default();
+        let [_, scale, zero] = read[..] else { return Ok(false) };
+        let offsets = zero.value.broadcast_mul(&scale.value)?;
+        let spread = (offsets.max_keepdim(2)? - offsets.min_keepdim(2)?)?;
+        let largest = cells(&offsets.abs()?)?.into_iter().fold(0.0, f64::max);
+        // It was made in f32, and scaled back.
+        Ok(cells(&spread)?.into_iter().all(|spread| spread <= 1e-5 * largest))
+    };
+    name == Name::KDequantized && all().unwrap_or(false)
 }

@@ -55,8 +55,13 @@ impl Grammar<'_> {
         let keys = self.sizes.keys();
         let lengths = self.documents().and_then(|own| own.keys.first().cloned());
         let lengths = lengths.unwrap_or_else(|| vec![keys]);
+        Self::parts_of(&lengths)
+    }
+
+    /// Tiles of the sizes that kernels have, of sequences of these lengths.
+    pub(super) fn parts_of(lengths: &[usize]) -> Vec<Parts> {
         let longest = lengths.iter().max().copied().unwrap_or_default();
-        let sequences = spans(&lengths);
+        let sequences = spans(lengths);
         let blocks = BLOCKS
             .into_iter()
             .filter(|block| (2..longest).contains(block) && longest.div_ceil(*block) <= MOST_TILES);

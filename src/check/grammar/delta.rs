@@ -53,6 +53,7 @@ impl Grammar<'_> {
             self.states_of_others(initial);
         }
         self.other_spans();
+        self.spans_of_chunks();
     }
 
     /// One item's head that starts from the initial state of another one.
@@ -181,6 +182,57 @@ impl Grammar<'_> {
         for (axis, along, told) in all.into_iter().filter(|(axis, ..)| *axis < decay.axes.rank()) {
             let change = Change::before(0, Slip::Along(axis, along));
             self.add(Kind::Axes, cost::PLAIN, decay.name, change, told);
+        }
+        let tokens = decay.axes.shape().get(2).copied().unwrap_or_default();
+        for size in BLOCKS.into_iter().filter(|size| tokens > 1 && *size < 2 * tokens) {
+            let before = (0..tokens).map(|token: usize| token.saturating_sub(1)).collect();
+            let starts = (0..tokens).step_by(size).collect();
+            let edits = [Along::Take(before), Along::Zero(starts)]
+                .map(|along| Edit::new(decay.name, Change::before(0, Slip::Along(2, along))));
+            let told = if size < tokens {
+                tr!(
+                    "it is added up over the tokens before in chunks of {size}, without the token's own: each has that of the one before, the first of a chunk none",
+                    size
+                )
+            } else {
+                tr!("each token has that of the one before, and the first none").to_owned()
+            };
+            self.add_all(Kind::Axes, cost::PLAIN, edits.to_vec(), decay.name, told);
+        }
+    }
+
+    /// Documents that begin with the chunk that their first token stands in, or with the next one.
+    fn spans_of_chunks(&mut self) {
+        let tokens = self.sizes.own_keys;
+        for size in BLOCKS.into_iter().filter(|size| *size < tokens) {
+            let up = |place: usize| place.next_multiple_of(size).min(tokens);
+            let down = |place: usize| if place == tokens { place } else { place / size * size };
+            let all: [(&dyn Fn(usize) -> usize, &str); 2] = [
+                (
+                    &up,
+                    &tr!(
+                        "the state is started anew at the first chunk of {size} that begins at a document's first token or behind it, not at that token",
+                        size
+                    ),
+                ),
+                (
+                    &down,
+                    &tr!(
+                        "the state is started anew at the chunk of {size} that holds a document's first token, not at that token",
+                        size
+                    ),
+                ),
+            ];
+            for (place, told) in all {
+                let change = |_: &Step, own: &Delta| {
+                    let moved = |(from, to): &Span| (place(*from), place(*to));
+                    let spans = own.spans.iter().map(|spans| spans.iter().map(moved).collect());
+                    let other = Delta { spans: spans.collect(), ..own.clone() };
+                    let is_packed = own.spans.iter().any(|spans| spans.len() > 1);
+                    (is_packed && other != *own).then(|| Change::Replace(other.into()))
+                };
+                self.throughout(Kind::Axes, cost::PLAIN, change, told);
+            }
         }
     }
 

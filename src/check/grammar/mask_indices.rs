@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor};
 use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Along, Axis, Kind, Name, Slip};
+use program::{Along, Axis, Kind, Name, Op, Slip, Step};
 
 /// The row of a head and a query, where the heads of a group are packed.
 type Rows<'a> = &'a dyn Fn(usize, usize) -> usize;
@@ -77,15 +77,50 @@ impl Grammar<'_> {
     /// A mask that is given may come in bits, query after query, of which each byte is read from its other end; what fills up
     /// the last is no key.
     pub(super) fn in_other_bits(&self, own: &Cells) -> Option<(Cells, String, u32)> {
-        self.right.mask_of_scores().filter(|mask| !mask.is_computed())?;
+        let is_given = |step: &Step| step.op == Op::Given;
+        let mask = self.right.mask_of_scores()?;
+        let parts = self.right.read_by(mask);
+        if !is_given(mask) && !parts.into_iter().any(|part| part.name == Name::FileMask) {
+            return None;
+        }
+        // Each sequence has bytes of its own.
+        let sequences = sequences(own);
         let bit = |b, q, k| {
-            let at = q * own.keys + k;
+            let is_in = |((row, end), (first, last)): &&((usize, usize), (usize, usize))| {
+                (*row..*end).contains(&q) && (*first..*last).contains(&k)
+            };
+            let Some(((row, end), (first, last))) = sequences.iter().find(is_in) else {
+                return own.at(b, q, k);
+            };
+            let width = last - first;
+            let at = (q - row) * width + k - first;
             let turned = at - at % 8 + 7 - at % 8;
-            turned >= own.queries * own.keys || own.at(b, turned / own.keys, turned % own.keys)
+            turned >= (end - row) * width || own.at(b, row + turned / width, first + turned % width)
         };
         let told = tr!("the bits of each byte of the mask are read from the other end");
         Some((own.of(bit), told.to_owned(), cost::RARE))
     }
+}
+
+/// The queries and keys of the sequences that a mask keeps apart, each from the first to behind the last: a sequence begins
+/// where no query sees what earlier ones do.
+fn sequences(own: &Cells) -> Vec<((usize, usize), (usize, usize))> {
+    let seen = |row: usize| (0..own.keys).filter(move |key| !own.at(0, row, *key));
+    let mut starts = vec![(0, 0)];
+    let mut most = None;
+    // The first key that this query or a later one sees.
+    let mut firsts = vec![own.keys; own.queries + 1];
+    for row in (0..own.queries).rev() {
+        firsts[row] = seen(row).next().unwrap_or(own.keys).min(firsts[row + 1]);
+    }
+    for (row, first) in firsts.iter().enumerate().take(own.queries) {
+        if most.is_some_and(|most| *first > most) && *first < own.keys {
+            starts.push((row, *first));
+        }
+        most = most.max(seen(row).next_back());
+    }
+    let ends = starts.iter().skip(1).copied().chain([(own.queries, own.keys)]);
+    starts.iter().zip(ends).map(|(from, to)| ((from.0, to.0), (from.1, to.1))).collect()
 }
 
 /// So many queries are few enough for any number of them to be one that indices wrap round at.

@@ -6,7 +6,7 @@
 mod added;
 mod applied;
 mod axes;
-mod bits;
+pub mod bits;
 mod blocks;
 mod caches;
 mod cells;
@@ -28,6 +28,7 @@ mod part_masks;
 mod parts;
 mod pointers;
 mod rings;
+mod scales;
 mod scores;
 mod selected;
 mod sequences;
@@ -121,6 +122,7 @@ impl Grammar<'_> {
         self.numbers(step);
         self.inserted_setting(step);
         self.selected(step);
+        self.pages(step);
     }
 
     /// Notes a mistake of one step.

@@ -23,6 +23,7 @@ const KIN: &[&[Name]] = &[
     &[Name::QClipped, Name::KClipped, Name::VClipped],
     &[Name::KDequantized, Name::VDequantized],
     &[Name::KGathered, Name::VGathered],
+    &[Name::KScale, Name::VScale],
     &[Name::QDequantized, Name::KDequantized],
     &[Name::KCached, Name::VCached],
     &[Name::KWithBias, Name::VWithBias],

@@ -53,13 +53,14 @@ pub(super) fn by_key(
 
 pub(super) fn of_lists(own: &Selected, lists: &Lists) -> Vec<Told> {
     let mut all = of_numbers(own, lists);
+    all.extend(of_ends(own, lists));
     all.extend(of_others(own, lists));
     all.extend(of_sizes(own, lists));
     all.extend(of_single(own, lists));
     all
 }
 
-/// Numbers that are read wrongly, and lists that end too early.
+/// Numbers that are read wrongly, or left out.
 fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
     let blocks = i64::try_from(own.keys.div_ceil(lists.block.max(1))).unwrap_or(i64::MAX);
     let numbers = |of: fn(i64, i64) -> i64| {
@@ -142,6 +143,26 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
             tr!("the {noun} at place {place} of each list is left out", noun, place),
         ));
     }
+    all
+}
+
+/// Lists that end too early.
+fn of_ends(own: &Selected, lists: &Lists) -> Vec<Told> {
+    let blocks = i64::try_from(own.keys.div_ceil(lists.block.max(1))).unwrap_or(i64::MAX);
+    let longest = lists.chosen.iter().flatten().flatten().map(Vec::len).max().unwrap_or_default();
+    let mut all = Vec::new();
+    for by in [2, 4, 8].into_iter().filter(|by| *by <= longest) {
+        let whole = each(lists, |list| {
+            let real = list.iter().filter(|number| (0..blocks).contains(*number));
+            let real: Vec<i64> = real.copied().collect();
+            real[..real.len() / by * by].to_vec()
+        });
+        let told = tr!(
+            "the loop over each list takes {by} places at once, and what is left over is not read",
+            by
+        );
+        all.push((whole, told));
+    }
     for count in 1..longest.min(65) {
         let first = each(lists, |list| list.get(..count).unwrap_or(list).to_vec());
         let told = tr!(
@@ -180,6 +201,7 @@ fn of_others(own: &Selected, lists: &Lists) -> Vec<Told> {
             tr!("queries have the lists in reverse order").to_owned(),
         ),
     ];
+    all.extend(of_query_tiles(own, lists));
     let with = |chosen| Selection::Lists(Lists { chosen, ..lists.clone() });
     let items = lists.chosen.len();
     for by in 1..items {
@@ -224,6 +246,32 @@ fn of_others(own: &Selected, lists: &Lists) -> Vec<Told> {
         });
         let told = tr!("every head sees what was chosen for any of them");
         all.push((any, told.to_owned()));
+    }
+    all
+}
+
+/// So many queries have kernels in one tile.
+const TILES: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
+
+/// Lists that the queries of a tile share.
+fn of_query_tiles(own: &Selected, lists: &Lists) -> Vec<Told> {
+    let mut all = Vec::new();
+    let rows = own.rows.first + own.rows.count;
+    for size in TILES.into_iter().filter(|size| lists.tile == 1 && *size < 2 * rows) {
+        let any = by_key(own, own.own_heads(), |right, [item, head, row]| {
+            let mut seen = vec![false; own.keys];
+            let first = row / size * size;
+            for row in first..(first + size).min(rows) {
+                let more = right.sees(item, head, row);
+                seen.iter_mut().zip(more).for_each(|(seen, more)| *seen |= more);
+            }
+            seen
+        });
+        let told = tr!("each tile of {size} queries sees what was chosen for any of them", size);
+        all.push((any, told));
+        let first = of_tile(lists, |at, _| at / size * size);
+        let told = tr!("each tile of {size} queries has the list of its first", size);
+        all.push((first, told));
     }
     all
 }

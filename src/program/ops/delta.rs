@@ -234,6 +234,11 @@ pub enum ChunkSlip {
     NoBetaWithin,
     /// Of the inverse within chunks, blocks of so many tokens alone.
     Blocks(usize),
+    /// Of the inverse within chunks the second half of the rows, by the first half of the columns, lacks the inverse of the
+    /// second half: −A₂₁ A₁₁⁻¹ in place of −A₂₂⁻¹ A₂₁ A₁₁⁻¹.
+    MergedWithoutSecond,
+    /// It lacks that of the first half: −A₂₂⁻¹ A₂₁.
+    MergedWithoutFirst,
 }
 
 impl Delta {
@@ -291,6 +296,8 @@ impl Delta {
             | Slip::OtherSign
             | Slip::NoBetaWithin
             | Slip::Blocks(_)
+            | Slip::MergedWithoutSecond
+            | Slip::MergedWithoutFirst
             | Slip::Diagonal => is_write,
             Slip::InterUndecayed | Slip::InterExclusive | Slip::IntraUndecayed => {
                 is_read && self.is_gated
@@ -330,6 +337,8 @@ impl ChunkSlip {
                 | Self::FirstOrder
                 | Self::OtherSign
                 | Self::Blocks(_)
+                | Self::MergedWithoutSecond
+                | Self::MergedWithoutFirst
                 | Self::Diagonal
                 | Self::NothingDecays
         )

@@ -15,9 +15,9 @@ fn sum<T: WithDType>(left: &[T], right: &[T]) -> Vec<T> {
 struct Own<T> {
     /// As it should be.
     decayed: State<T>,
-    /// Without decay.
+    /// Without decay; or what its first half has.
     plain: State<T>,
-    /// Where nothing is subtracted of what it has written itself; or what a block of it has.
+    /// Where nothing is subtracted of what it has written itself; or what a block of it, or its second half, has.
     cut: State<T>,
 }
 
@@ -36,6 +36,35 @@ fn of_chunks_before<T: WithDType>(
         Some(ChunkSlip::InterExclusive) => read(query, &before(), columns),
         _ => read(query, inter, columns),
     }
+}
+
+/// Whether the inverse is put together from those of two halves.
+fn is_merged(slip: Option<ChunkSlip>) -> bool {
+    matches!(slip, Some(ChunkSlip::MergedWithoutSecond | ChunkSlip::MergedWithoutFirst))
+}
+
+/// u of a token whose own part is `new`, where the inverse is put together from those of two halves, of which one is missing
+/// beside the diagonal.
+fn merged<T: WithDType>(
+    (key, beta): (&[T], T),
+    new: &[T],
+    own: &mut Own<T>,
+    (slip, is_second): (Option<ChunkSlip>, bool),
+) -> Vec<T> {
+    let less = |from: &[T], state: &[T]| -> Vec<T> {
+        let read = read(key, state, from.len());
+        from.iter().zip(&read).map(|(own, read)| *own - beta * *read).collect()
+    };
+    let is_without_second = slip == Some(ChunkSlip::MergedWithoutSecond);
+    if is_second {
+        let within = less(new, &own.cut);
+        let written = less(&within, &own.plain);
+        write(&mut own.cut, key, if is_without_second { &within } else { &written });
+        return written;
+    }
+    let written = less(new, &own.decayed);
+    write(&mut own.plain, key, if is_without_second { &written } else { new });
+    written
 }
 
 impl<T: WithDType> Walk<'_, T> {
@@ -92,7 +121,9 @@ impl<T: WithDType> Walk<'_, T> {
                 };
                 let written = match self.delta.stage {
                     DeltaStage::Written => {
-                        let written = self.written_in(token, [&carried, &inter], &mut own, slip);
+                        let is_second = 2 * (token - start) >= size;
+                        let before = [&carried[..], &inter];
+                        let written = self.written_in((token, is_second), before, &mut own, slip);
                         made.put(token, &written);
                         written
                     }
@@ -156,15 +187,18 @@ impl<T: WithDType> Walk<'_, T> {
         {
             own.cut.fill(T::zero());
         }
-        if let Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)) = slip {
+        if matches!(slip, Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_))) || is_merged(slip) {
             self.decay(&mut own.cut, token);
+        }
+        if is_merged(slip) {
+            self.decay(&mut own.plain, token);
         }
     }
 
     /// u of a chunk's token.
     fn written_in(
         &self,
-        token: usize,
+        (token, is_second): (usize, bool),
         [carried, inter]: [&[T]; 2],
         own: &mut Own<T>,
         slip: Option<ChunkSlip>,
@@ -192,6 +226,9 @@ impl<T: WithDType> Walk<'_, T> {
         let new: Vec<T> = values.map(|(value, before)| beta * (*value - *before)).collect();
         if slip == Some(ChunkSlip::FirstOrder) {
             write(&mut own.cut, key, &new);
+        }
+        if is_merged(slip) {
+            return merged((key, beta), &new, own, (slip, is_second));
         }
         let on_diagonal = match slip {
             Some(ChunkSlip::Diagonal) => beta * dot(key, key),

@@ -1,6 +1,6 @@
 //! Functions of single numbers, and what stands where softmax should.
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{D, DType, Device, Tensor};
 use serde::Serialize;
 
 use base::error::Result;
@@ -62,6 +62,34 @@ impl Map {
     pub(crate) fn of(self, x: f64) -> Result<f64> {
         let value = self.value(&Tensor::new(&[x], &Device::Cpu)?)?.to_vec1::<f64>()?;
         Ok(value.first().copied().unwrap_or(f64::NAN))
+    }
+}
+
+table! {
+    /// A power of two in place of a number.
+    PowerOfTwo: (&'static str, Function) {
+        /// The next one that is no smaller.
+        Above => (tr!("the next one above"), Tensor::ceil),
+        /// The next one that is no larger.
+        Below => (tr!("the next one below"), Tensor::floor),
+        /// The one whose exponent is nearest.
+        Near => (tr!("the nearest one"), Tensor::round),
+    }
+}
+
+impl PowerOfTwo {
+    /// Which one it is.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    pub(super) fn value(self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let exponent = x.to_dtype(DType::F64)?.log()?.affine(std::f64::consts::LOG2_E, 0.0)?;
+        // The last digits of a logarithm are no part of the exponent.
+        let near = exponent.round()?;
+        let is_whole = (&exponent - &near)?.abs()?.lt(1e-9)?;
+        let exponent = self.row().1(&is_whole.where_cond(&near, &exponent)?)?;
+        exponent.affine(std::f64::consts::LN_2, 0.0)?.exp()?.to_dtype(x.dtype())
     }
 }
 

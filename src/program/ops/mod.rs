@@ -62,7 +62,7 @@ pub use documents::{Documents, spans};
 pub use few_bits::{Dequantize, EightBits, ZeroPoint};
 pub use fill::Fill;
 pub use frequencies::Frequencies;
-pub use functions::{Map, Weigh};
+pub use functions::{Map, PowerOfTwo, Weigh};
 pub use gradient::Gradient;
 pub use gradient_slips::{CapSlip, GateSlip, GradientSlip, NormSlip, SoftmaxSlip};
 pub use heads::{Heads, Rearrange};

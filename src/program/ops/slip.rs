@@ -5,7 +5,7 @@ use candle_core::{D, DType, Tensor};
 use super::along::{Along, taken};
 use super::few_bits::EightBits;
 use super::frequencies::Frequencies;
-use super::functions::{Map, Weigh, sinusoid};
+use super::functions::{Map, PowerOfTwo, Weigh, sinusoid};
 use super::gradient_slips::GradientSlip;
 use super::linear::Linear;
 use super::mask::filled;
@@ -38,6 +38,8 @@ pub enum Slip {
     },
     /// Every number rounded to a type with fewer bits.
     Round(Precision),
+    /// Every number becomes a power of two.
+    ToPower(PowerOfTwo),
     /// Bytes of the first type of 8 bits that are read as those of the second.
     ReadAs(EightBits, EightBits),
     /// The first input, so many times each other, and a number.
@@ -159,6 +161,7 @@ impl Operation for Slip {
             Self::Bound { limit, above: true } => x.minimum(*limit)?,
             Self::Bound { limit, above: false } => x.maximum(-*limit)?,
             Self::Round(precision) => precision.round(x)?,
+            Self::ToPower(power) => power.value(x)?,
             Self::ReadAs(own, other) => own.read_as(*other, x)?,
             Self::Add { addend, .. } if others.is_empty() => x.affine(1.0, *addend)?,
             Self::Add { factor, addend } => {
@@ -230,9 +233,11 @@ impl Operation for Slip {
         let size = |axis: &usize| x.get(*axis).map(|(_, size)| *size);
         let are_spread = || others.iter().all(|other| stretches(other, x) || fits_heads(x, other));
         let fits = match self {
-            Self::Bound { .. } | Self::Round(_) | Self::ReadAs(..) | Self::Quantise { .. } => {
-                others.is_empty()
-            }
+            Self::Bound { .. }
+            | Self::Round(_)
+            | Self::ToPower(_)
+            | Self::ReadAs(..)
+            | Self::Quantise { .. } => others.is_empty(),
             // They read what comes first alone.
             Self::Map(_) | Self::Weigh(_) => true,
             Self::Add { .. } => are_spread(),
@@ -343,6 +348,7 @@ impl Operation for Slip {
             Self::Map(_)
             | Self::Bound { .. }
             | Self::Round(_)
+            | Self::ToPower(_)
             | Self::ReadAs(..)
             | Self::Add { .. }
             | Self::Product
