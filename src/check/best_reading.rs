@@ -169,10 +169,11 @@ fn in_splits(
     }
     for count in SPLITS.into_iter().filter(|count| 2 * count <= found.run.config().sizes.keys()) {
         let flags = Settings { splits: Some(vec![count]), ..flags.clone() };
-        let readings = likely(record, &flags, tolerances);
-        let Ok(mut other) = readings.and_then(|readings| best(readings, tolerances)) else {
-            continue;
-        };
+        let Ok(mut readings) = likely(record, &flags, tolerances) else { continue };
+        for reading in readings.likeliest.iter_mut().chain(&mut readings.plain) {
+            reading.tried_in = Some(found.trace.clone());
+        }
+        let Ok(mut other) = best(readings, tolerances) else { continue };
         // What splits do not have, as gradients, is not left out for them.
         let is_whole = other.unmatched.len() <= found.unmatched.len();
         if is_whole && other.is_explained() && !other.is_same() {

@@ -28,15 +28,19 @@ struct Explainer<'s, 'a> {
     search: Search<'s, 'a>,
     /// The wrong steps of which all that they read was recorded.
     direct: HashSet<Name>,
+    /// Another run of the same file, whose mistakes were tried.
+    tried_in: Option<&'a Trace>,
 }
 
 /// What explains the wrong steps of a run: candidates from the program and the catalogue, then such with a fitted number, such
-/// in a part of a step alone, what the recorded cells show, and pairs of mistakes with a name.
-pub fn explain(
-    situation: Situation,
-    whole: &Scope,
+/// in a part of a step alone, what the recorded cells show, and pairs of mistakes with a name. Of a file that was tried in
+/// another run, those alone that this has and the other has not.
+pub fn explain<'a>(
+    situation: Situation<'a>,
+    whole: &Scope<'a>,
     wrong: &[Name],
     patience: Duration,
+    tried_in: Option<&'a Trace>,
 ) -> Result<Diagnosis> {
     let is_direct =
         |name: &Name| situation.right.step(*name).is_some_and(|step| whole.is_direct(step));
@@ -44,12 +48,17 @@ pub fn explain(
     // A step that is computed from what was recorded takes no time worth counting.
     let patience = if direct.len() == wrong.len() { Duration::MAX } else { patience };
     let search = Search::new(whole, wrong, patience)?;
-    Explainer { situation, search, direct }.explain()
+    Explainer { situation, search, direct, tried_in }.explain()
 }
 
 impl Explainer<'_, '_> {
     fn explain(mut self) -> Result<Diagnosis> {
-        let all = candidates(&self.situation)?;
+        let mut all = candidates(&self.situation)?;
+        if let Some(right) = self.tried_in {
+            let tried = candidates(&Situation { right, ..self.situation })?;
+            let tried: HashSet<String> = tried.into_iter().map(|one| one.summary).collect();
+            all.retain(|one| !tried.contains(&one.summary));
+        }
         let likely = self.likely(&all);
         let (started, tried) = (Instant::now(), u32::try_from(likely.len().max(1)));
         let tells = self.search.tells();
@@ -60,7 +69,7 @@ impl Explainer<'_, '_> {
             let norms = free::of_norms(self.situation.right, &self.situation.config.sizes);
             self.search.try_rivals(&self.fitted(self.search.wrong(), &norms)?)?;
         }
-        if untried.is_none() && self.search.tells() {
+        if untried.is_none() && self.search.tells() && self.tried_in.is_none() {
             self.apart(&all)?;
             self.fit()?;
             self.confine(&all)?;

@@ -42,6 +42,8 @@ pub struct Recomputed {
     pub diagnosis: Option<Diagnosis>,
     /// Where this goes by what was recorded, and not by what was stated.
     pub contradictions: Vec<Contradiction>,
+    /// Another run of the file, in which all mistakes were tried: those that it can have too are not tried again.
+    pub tried_in: Option<Trace>,
 }
 
 impl Recomputed {
@@ -160,7 +162,9 @@ impl Recomputed {
         let has_gaps = self.padding.is_some();
         let agreement = Agreement::measured(&self.trace, &recorded, half, has_gaps, tolerances)?;
         let (trace, noise_counts) = (&self.trace, tolerances.noise_counts);
-        let case = Case { config, trace, recorded: &recorded, agreement: &agreement, noise_counts };
+        let (recorded, agreement) = (&recorded, &agreement);
+        let tried_in = self.tried_in.as_ref();
+        let case = Case { config, trace, recorded, agreement, noise_counts, tried_in };
         if may_share {
             let off = case.off_within_tolerance(&self.steps)?;
             let off = self
@@ -273,6 +277,7 @@ pub fn recompute(
         padded_rows,
         diagnosis: None,
         contradictions,
+        tried_in: None,
     })
 }
 

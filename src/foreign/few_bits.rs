@@ -59,6 +59,19 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
     if slots.iter().all(|slot| slot.scale.is_none()) {
         return Ok(Vec::new());
     }
+    let mut all = read_as(&slots, &entries, format)?;
+    // Softmax does not see the mean of the keys, and nothing that was recorded does where there is no log-sum-exp.
+    let has_lse = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse));
+    let [queries, keys, values] = slots;
+    if !has_lse && keys.has_mean() {
+        let keys = Slot { offset: None, ..keys };
+        all.extend(read_as(&[queries, keys, values], &entries, format)?);
+    }
+    Ok(all)
+}
+
+/// The ways to read these, of which some have scales.
+fn read_as(slots: &[Slot; 3], entries: &[&Entry; 3], format: QkvFormat) -> Result<Vec<Qkv>> {
     let features = entries[0].tensor.dims().last().copied().unwrap_or_default();
     let mut all = Vec::new();
     for (codes, placed) in ways(&slots.each_ref(), features)? {
@@ -184,6 +197,13 @@ impl<'r> Slot<'r> {
         let global = find(&|entry| is_called(&entry.name, &GLOBAL[slot..=slot]));
         let offset = find(&|entry| is_called(&entry.name, OFFSETS[slot]));
         Self { names, stored, scale, global, zero: called(zero), offset }
+    }
+
+    /// Whether what is added to its numbers is a mean, of other axes than their scales.
+    fn has_mean(&self) -> bool {
+        self.scale
+            .zip(self.offset)
+            .is_some_and(|(scale, offset)| scale.tensor.elem_count() != offset.tensor.elem_count())
     }
 
     /// The shape of what is stored, unpacked.
