@@ -127,9 +127,14 @@ fn as_written(readings: Vec<Qkv>, record: &Record) -> Result<Vec<Qkv>> {
         Ok((reading.start == Start::Heads).then_some(differs.len()))
     };
     let counts: Vec<Option<usize>> = readings.iter().map(differing).collect::<Result<_>>()?;
-    let Some(fewest) = counts.iter().flatten().min().copied() else { return Ok(readings) };
-    let is_kept = counts.iter().map(|count| count.is_none_or(|count| count == fewest));
-    Ok(readings.into_iter().zip(is_kept).filter_map(|(own, kept)| kept.then_some(own)).collect())
+    // In another order of axes, what was written may have another shape, and is not compared.
+    let formats: Vec<QkvFormat> = readings.iter().map(|reading| reading.format).collect();
+    let is_kept = |at: usize| {
+        let alike = formats.iter().zip(&counts).filter(|(format, _)| **format == formats[at]);
+        counts[at].is_none() || counts[at] == alike.filter_map(|(_, count)| *count).min()
+    };
+    let kept = readings.into_iter().enumerate().filter(|(at, _)| is_kept(*at));
+    Ok(kept.map(|(_, own)| own).collect())
 }
 
 /// Takes the weights and biases of norms of heads that stand in a kernel's file under the names that modules have them by.
