@@ -171,6 +171,12 @@ steps! {
     VPast = "v_past", "values of the cache", past(&[Batch, ValueHeads, PastKeys, ValueDim]).called(V_PAST);
     KShared = "k_shared", "keys of an earlier layer", shared(&[Batch, KeyHeads, OwnKeys, HeadDim]).called(&[known(&["k_shared", "shared_key", "shared_keys"])]);
     VShared = "v_shared", "values of an earlier layer", shared(OF_VALUES).called(&[known(&["v_shared", "shared_value", "shared_values"])]);
+    KScalePages = "k_scale_pages", "scales of the keys in the pages of a cache",
+        Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_scale_pages"])]);
+    VScalePages = "v_scale_pages", "scales of the values in the pages of a cache",
+        Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_scale_pages"])]);
+    Slots = "slots", "slots of the keys in the pages, in order",
+        Row::new(Setting, &[OwnKeys]).by(IN_PAGES).called(&[known(&["slots"])]);
     QQuantized = "q_quantized", "queries in few bits", few_bits(OF_QUERIES).called(&[known(&["q_quantized", "quantized_q", "q_quant", "q_fp8", "q_int8", "query_quantized", "query_fp8", "query_int8"])]);
     QScale = "q_scale", "scales of the queries in few bits",
         scale_of(OF_QUERIES).called(&[known(&["q_scale", "q_scales", "q_descale", "query_scale", "query_scales", "q_scale_inv"])]);
@@ -190,12 +196,6 @@ steps! {
         Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_pages"])]);
     VPages = "v_pages", "values in the pages of a cache",
         Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_pages"])]);
-    KScalePages = "k_scale_pages", "scales of the keys in the pages of a cache",
-        Row::new(Setting, &[Batch, KeyHeads, Size::Slots, KeyDim]).by(IN_PAGES).called(&[known(&["k_scale_pages"])]);
-    VScalePages = "v_scale_pages", "scales of the values in the pages of a cache",
-        Row::new(Setting, &[Batch, ValueHeads, Size::Slots, ValueDim]).by(IN_PAGES).called(&[known(&["v_scale_pages"])]);
-    Slots = "slots", "slots of the keys in the pages, in order",
-        Row::new(Setting, &[OwnKeys]).by(IN_PAGES).called(&[known(&["slots"])]);
     G = "g", "logarithm of what is left of the state at every token", Row::new(Input, &[Batch, OutputHeads, OwnKeys, HeadDim]).by(GATED).file("g")
         .called(&[known(&["g", "log_decay", "decay_log", "log_g", "gate_log", "g_log"])]);
     Beta = "beta", "how much of the difference each token writes", Row::new(Input, &[Batch, OutputHeads, OwnKeys]).by(RECURRENCE).file("beta")
