@@ -105,10 +105,7 @@ pub fn checked(
     }
     let entries = in_one_type(entries)?;
     let record = Record { config: Some(settings), entries };
-    let (flags, map) = (Settings::default(), NameMap::default());
-    let report =
-        checked_whole(path, record.clone(), &flags, &map, tolerances).map(|checked| checked.report);
-    match report {
+    match verdict(path, record.clone(), tolerances) {
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
             if found.error > MUCH * found.tolerance {
@@ -117,10 +114,9 @@ pub fn checked(
             Ok(Some((Some(report), facts)))
         }
         Ok(report) => {
-            let report = match in_chunks(sides, path, &record, tolerances) {
-                Some(of_chunks) if !explains(&report) => of_chunks,
-                _ => report,
-            };
+            let of_chunks =
+                if explains(&report) { None } else { in_chunks(sides, path, &record, tolerances) };
+            let report = of_chunks.unwrap_or(report);
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
             facts.extend(other);
@@ -182,9 +178,7 @@ fn pass_by_pass(
         if first.is_none() {
             facts = other_parameters(&reference, &port, sides.right.ranks.count)?;
         }
-        let (flags, map) = (Settings::default(), NameMap::default());
-        let checked = checked_whole(path, record.clone(), &flags, &map, tolerances);
-        let Ok(report) = checked.map(|checked| checked.report) else { return Ok(None) };
+        let Ok(report) = verdict(path, record.clone(), tolerances) else { return Ok(None) };
         if report.is_same() {
             first.get_or_insert(report);
             continue;
@@ -341,8 +335,7 @@ fn in_chunks(
     let config = record.config.as_ref().filter(|_| count > 1)?;
     let config = Settings { splits: Some(vec![count]), ..config.clone() };
     let record = Record { config: Some(config), ..record.clone() };
-    let (flags, map) = (Settings::default(), NameMap::default());
-    let report = checked_whole(path, record, &flags, &map, tolerances).ok()?.report;
+    let report = verdict(path, record, tolerances).ok()?;
     explains(&report).then_some(report)
 }
 
@@ -352,13 +345,17 @@ fn that_fits(
     path: &Path,
     tolerances: &Tolerances,
 ) -> Option<String> {
-    let (flags, map) = (Settings::default(), NameMap::default());
     let is_it = |(other, _): &(Record, String)| {
-        fits(other, &flags, tolerances).is_ok_and(|fits| fits)
-            && checked_whole(path, other.clone(), &flags, &map, tolerances)
-                .is_ok_and(|checked| checked.report.is_same())
+        fits(other, &Settings::default(), tolerances).is_ok_and(|fits| fits)
+            && verdict(path, other.clone(), tolerances).is_ok_and(|report| report.is_same())
     };
     others.into_iter().find(is_it).map(|(_, told)| told)
+}
+
+/// The verdict on a record that states its run.
+fn verdict(path: &Path, record: Record, tolerances: &Tolerances) -> Result<Report> {
+    let (flags, map) = (Settings::default(), NameMap::default());
+    checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report)
 }
 
 /// The first step of a cache whose own record shows a mistake.

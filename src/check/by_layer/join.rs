@@ -22,6 +22,16 @@ pub const BEHIND: [(Name, [Name; 3]); 2] = [
     (Name::KHeads, [Name::KRot, Name::KClipped, Name::KNorm]),
 ];
 
+/// How tensors of one shape stand to each other.
+#[derive(PartialEq)]
+enum Alike {
+    Same,
+    /// They add up.
+    Sum,
+    /// They should be the same, and this one is furthest from the reference.
+    Apart(Own),
+}
+
 /// How the tensors of some ranks were joined.
 #[derive(Debug, Clone, Default)]
 pub struct Joined {
@@ -102,54 +112,69 @@ impl Joined {
             self.counts[2] += 1;
             return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
-        let is_sum = self.is_sum(
+        let alike = self.alike(
             known.map(|(at, _)| (whole, at)),
             ranks,
             own,
             (in_any_layer(&info.name), is_last),
         )?;
-        let Some(is_sum) = is_sum else { return Ok(None) };
-        self.counts[usize::from(is_sum)] += 1;
-        if is_sum {
-            return Ok(Some((Join::Sum(own.to_vec()), None)));
-        }
-        let Some((at, _)) = known else { return Ok(one) };
-        let Some((rank, place)) = furthest((whole, at), ranks, own)? else { return Ok(one) };
-        self.drifted.push((info.name.clone(), rank));
-        Ok(Some((Join::One(rank, place), None)))
+        let Some(alike) = alike else { return Ok(None) };
+        self.counts[usize::from(alike == Alike::Sum)] += 1;
+        Ok(match alike {
+            Alike::Same => one,
+            Alike::Sum => Some((Join::Sum(own.to_vec()), None)),
+            Alike::Apart((rank, place)) => {
+                self.drifted.push((info.name.clone(), rank));
+                Some((Join::One(rank, place), None))
+            }
+        })
     }
 
-    /// Whether tensors of one shape are partial sums, and not the same on all ranks.
-    fn is_sum(
+    /// Whether tensors of one shape are partial sums, or the same on all ranks, or should be the same.
+    fn alike(
         &mut self,
         meant: Option<(&Bundle, usize)>,
         ranks: &[Bundle],
         own: &[Own],
         (name, is_last): (String, bool),
-    ) -> Result<Option<bool>> {
+    ) -> Result<Option<Alike>> {
         let samples: Vec<Tensor> = own
             .iter()
             .filter_map(|(rank, at)| Some(sample(ranks.get(*rank)?, *at, 0, SAMPLE)))
             .collect::<Result<_>>()?;
-        let Some((first, others)) = samples.split_first() else { return Ok(Some(false)) };
+        let Some((first, others)) = samples.split_first() else { return Ok(Some(Alike::Same)) };
         let mut are_same = true;
         let mut sum = first.clone();
         for other in others {
             are_same &= agree(first, other)?;
             sum = sum.add(other)?;
         }
-        let Some((whole, at)) = meant.filter(|_| !are_same) else { return Ok(Some(!are_same)) };
+        if are_same {
+            return Ok(Some(Alike::Same));
+        }
+        let Some((whole, at)) = meant else { return Ok(Some(Alike::Sum)) };
         let meant = sample(whole, at, 0, SAMPLE)?;
         let [of_sum, of_one] = [apart(&meant, &sum)?, apart(&meant, first)?];
-        let is_sum = of_sum < of_one;
+        let mut is_sum = of_sum < of_one;
         if of_sum.min(of_one) <= NEAR {
             self.sums.insert(name, is_sum);
         } else if let Some(usual) = self.sums.get(&name) {
-            return Ok(Some(*usual));
+            is_sum = *usual;
         } else if !is_last {
             return Ok(None);
         }
-        Ok(Some(is_sum))
+        if is_sum {
+            return Ok(Some(Alike::Sum));
+        }
+        // The rank that is furthest from the reference, the first of such.
+        let mut worst = (f64::NEG_INFINITY, own.first().copied());
+        for (sample, own) in samples.iter().zip(own) {
+            let off = apart(&meant, sample)?;
+            if off > worst.0 {
+                worst = (off, Some(*own));
+            }
+        }
+        Ok(worst.1.map(Alike::Apart))
     }
 
     /// The pieces of a tensor along an axis, in the order in which the reference has them; nothing where their numbers do not say
@@ -201,26 +226,6 @@ impl Joined {
         placed.dedup_by_key(|(slot, _)| *slot);
         Ok(Some(placed.into_iter().map(|(_, piece)| piece).collect()))
     }
-}
-
-/// The rank whose tensor is furthest from the reference's, where these are not the same on all ranks.
-fn furthest((whole, at): (&Bundle, usize), ranks: &[Bundle], own: &[Own]) -> Result<Option<Own>> {
-    let of = |(rank, at): &Own| sample(&ranks[*rank], *at, 0, SAMPLE);
-    let samples: Vec<Tensor> = own.iter().map(of).collect::<Result<_>>()?;
-    let Some((first, others)) = samples.split_first() else { return Ok(None) };
-    let mut are_same = true;
-    for other in others {
-        are_same &= agree(first, other)?;
-    }
-    let meant = sample(whole, at, 0, SAMPLE)?;
-    let mut worst = None::<(f64, Own)>;
-    for (sample, own) in samples.iter().zip(own) {
-        let off = apart(&meant, sample)?;
-        if worst.is_none_or(|(most, _)| off > most) {
-            worst = Some((off, *own));
-        }
-    }
-    Ok(worst.map(|(_, own)| own).filter(|_| !are_same))
 }
 
 /// Where the tensor stands that one of a name is beside: one of its name, or of what heads become, as a function of attention
