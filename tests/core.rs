@@ -3,7 +3,12 @@
 
 mod common;
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
+
+/// Every dump with its report.
+static ALL: LazyLock<Vec<(Value, Value)>> = LazyLock::new(|| common::all_checked("core"));
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
@@ -18,10 +23,9 @@ fn found(report: &Value) -> Vec<&str> {
 
 #[test]
 fn right_dumps_are_the_same_and_wrong_ones_named() {
-    let all = common::all_checked("core");
-    assert!(all.len() >= 210, "only {}", all.len());
+    assert!(ALL.len() >= 210, "only {}", ALL.len());
     let mut wrong = Vec::new();
-    for (entry, report) in &all {
+    for (entry, report) in &*ALL {
         let (name, what) = (&entry["name"], &entry["what"]);
         let found = found(report);
         let meant = entry["found"].as_str().expect("text");
@@ -57,7 +61,7 @@ fn right_dumps_are_the_same_and_wrong_ones_named() {
 /// Every tensor beside queries, keys and values is compared or understood.
 #[test]
 fn nothing_that_kernels_hold_is_left_aside() {
-    for (entry, report) in common::all_checked("core") {
+    for (entry, report) in &*ALL {
         let name = entry["name"].as_str().expect("a name");
         let left: Vec<&Value> = report["not_checked"].as_array().expect("a list").iter().collect();
         let expected = match name {

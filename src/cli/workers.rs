@@ -13,7 +13,7 @@ pub fn start() {
     let stated = std::env::var("RAYON_NUM_THREADS").ok().and_then(|count| count.parse().ok());
     let all = || thread::available_parallelism().map_or(1, NonZero::get);
     let wanted = stated.filter(|count| *count > 0).unwrap_or_else(all);
-    program::state_threads();
+    program::state_threads(wanted);
     // A pool that cannot start one of its threads is no pool, and rayon does not try again: they start before it.
     let mut workers = (0..wanted).map_while(|_| worker().ok()).collect::<Vec<_>>();
     #[cfg(unix)]

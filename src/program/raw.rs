@@ -58,16 +58,15 @@ pub(super) fn multiply_blocks(
     }
 }
 
-/// States how many threads candle's products are shared among, where nothing does. It asks at every product, and reads
+/// States that candle's products are shared among so many threads, where nothing says how many. It asks at every product, and reads
 /// /proc/cpuinfo for that: a third of the time that a search for mistakes takes in small files. Nothing where other threads
 /// could read the environment at the same time.
-pub fn state_threads() {
+pub fn state_threads(count: usize) {
     const COUNT: &str = "RAYON_NUM_THREADS";
     let is_alone = || Some(std::fs::read_dir("/proc/self/task").ok()?.count() == 1);
     if std::env::var_os(COUNT).is_none() && is_alone().unwrap_or(false) {
-        let count = candle_core::utils::get_num_threads().to_string();
         // SAFETY: this thread is the only one.
-        unsafe { std::env::set_var(COUNT, count) };
+        unsafe { std::env::set_var(COUNT, count.to_string()) };
     }
 }
 

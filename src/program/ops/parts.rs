@@ -208,6 +208,21 @@ clauses! {
     }
 }
 
+/// What goes wrong in what is added up tile by tile; the last in the values alone.
+const RUNNING: [PartSlip; 11] = [
+    PartSlip::NotRescaled,
+    PartSlip::Inverse,
+    PartSlip::BaseTwo,
+    PartSlip::BinaryExp,
+    PartSlip::BinaryFactor,
+    PartSlip::Squared,
+    PartSlip::EmptyNan,
+    PartSlip::Overwritten,
+    PartSlip::OldMax,
+    PartSlip::AllRescaled,
+    PartSlip::DividedEach,
+];
+
 impl PartStage {
     /// The step without a mistake.
     pub fn right(self) -> Parted {
@@ -217,39 +232,16 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            Added, AllRescaled, BaseMixed, BaseTwo, BinaryExp, BinaryFactor, BinaryMerge,
-            ByLargest, DividedEach, EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone,
-            LateSum, Log2, Mean, MeanSeen, NaturalFactor, NewSum, NotRescaled, OfOther, OldMax,
-            OldMaximum, OldSum, Overwritten, RingLate, RingNew, RingStale, RunningMax,
+            Added, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, EmptyNan, EmptyZero,
+            FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean, MeanSeen, NaturalFactor,
+            NewSum, OfOther, OldMaximum, OldSum, RingLate, RingNew, RingStale, RunningMax,
             SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
-            Self::Weighted(parts) if parts.is_running() => &[
-                NotRescaled,
-                Inverse,
-                BaseTwo,
-                BinaryExp,
-                BinaryFactor,
-                Squared,
-                EmptyNan,
-                Overwritten,
-                OldMax,
-                AllRescaled,
-                DividedEach,
-            ],
-            Self::Sum(parts) if parts.is_running() => &[
-                NotRescaled,
-                Inverse,
-                BaseTwo,
-                BinaryExp,
-                BinaryFactor,
-                Squared,
-                EmptyNan,
-                Overwritten,
-                OldMax,
-                AllRescaled,
-            ],
+            Self::Weighted(parts) if parts.is_running() => &RUNNING,
+            // The sum is what others are divided by.
+            Self::Sum(parts) if parts.is_running() => &RUNNING[..RUNNING.len() - 1],
             Self::Sum(_) | Self::Weighted(_) => &[BaseTwo, EmptyNan],
             Self::Quotient => &[EmptyNan, Undivided],
             Self::LogSum => &[SumAlone, EmptyZero, Log2],
