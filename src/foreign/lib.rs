@@ -41,7 +41,7 @@ pub use axis_order::AxisOrder;
 pub use delta::{DeltaRule, delta_rules};
 pub use evidence::{Evidence, precision};
 pub use given_masks::{
-    Caller, FoundMask, holds_ones, take_bias, take_kept, take_mask, take_slopes,
+    Caller, FoundMask, either_way, holds_ones, take_bias, take_kept, take_mask, take_slopes,
 };
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
