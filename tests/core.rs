@@ -3,6 +3,10 @@
 
 mod common;
 
+use mha_trace::Settings;
+use mha_trace::check::{Tolerances, check};
+use mha_trace::config::Mask;
+use mha_trace::foreign::NameMap;
 use serde_json::{Value, json};
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -79,7 +83,11 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "serving-sink-in-merge"
             | "serving-wrong-merge-sink" => 2,
             // The mean of the keys, which nothing that was recorded has.
-            "serving-scales-mean-aside" => 1,
+            "serving-scales-mean-aside"
+            | "smooth-k_mean-without"
+            | "smooth-k_mean-whole"
+            | "smooth-km-without"
+            | "smooth-km-whole" => 1,
             // The other layer.
             "hooks-0" | "hooks-1" => 6,
             _ => 0,
@@ -88,6 +96,17 @@ fn nothing_that_kernels_hold_is_left_aside() {
         let missing = report["steps"].as_array().expect("a list").iter();
         assert!(missing.into_iter().all(|step| step["status"] != "missing"), "{name}");
     }
+}
+
+/// What codes stand for is not known without their scale, where 1 is not it.
+#[test]
+fn codes_with_a_zero_point_and_no_scale_are_refused() {
+    let (path, tolerances) = ("smooth-no-scale.refused.safetensors", Tolerances::default());
+    let flags = Settings { mask: Some(Mask::Causal), ..Settings::default() };
+    let path = common::fixtures("core").join(path);
+    let refused = check(&path, &flags, &NameMap::default(), &tolerances).expect_err("refused");
+    let what = "k_scale: is not recorded, though k holds whole numbers, and k_zero_point is their";
+    assert!(refused.to_string().contains(what), "{refused}");
 }
 
 #[test]

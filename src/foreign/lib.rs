@@ -30,6 +30,7 @@ mod qkv;
 mod recurrent;
 mod rope_tables;
 mod selected;
+mod smoothed;
 mod steps;
 mod whole;
 
@@ -59,6 +60,7 @@ pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
 pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
+pub use smoothed::without_scale;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
 pub use whole::{Node, Part as ModelPart, is_record, matched, nodes, shifted};
