@@ -32,6 +32,7 @@ mod rope_tables;
 mod selected;
 mod smoothed;
 mod steps;
+mod weight_scales;
 mod whole;
 
 pub use arguments::{
