@@ -7,7 +7,7 @@ scaled_dot_product_attention; those of fixtures/images.py with images, plain and
 fixtures/cores.py, which do arithmetic of their own, once. With --backward each is called plain, and a loss of all that it
 gives is run back: the gradients of outputs, heads, queries, keys, values and inputs are checked, too. Their parameters
 are random; norms, biases and sinks are not trivial. One line a model: how many calls were the same, how many of those as
-the core alone, and all that was different or refused.
+the core alone, how many contradict their config and are right but for that, and all that was different or refused.
 """
 
 import contextlib
@@ -74,6 +74,8 @@ def outcome(call, settings):
     if report.same:
         return ("core" if "read as the core alone" in str(report) else "same"), ""
     first = report.findings[0].summary if report.findings else f"unexplained: {report.first_divergence}"
+    if report.first_divergence is None and [one.kind for one in report.findings] == ["contradiction"]:
+        return "contradicts", "; ".join([first, *report.notes])
     return "different", first[:150]
 
 
@@ -109,7 +111,7 @@ def checked(name, attention, backward=False):
 
 
 def count(name, attention, model, calls, settings, backward):
-    counts, told = {"same": 0, "core": 0, "refused": 0, "different": 0}, []
+    counts, told = {"same": 0, "core": 0, "contradicts": 0, "refused": 0, "different": 0}, []
     for way, call in [("plain", calls["plain"])] if backward else calls.items():
         with mha_trace.record(model, backward=backward) as run, torch.set_grad_enabled(backward):
             try:
@@ -133,8 +135,8 @@ def main(names, backward):
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     print(f"transformers {transformers.__version__}, torch {torch.__version__}\n")
-    print("| model | attention | same | core alone | refused | different |")
-    print("|---|---|---|---|---|---|")
+    print("| model | attention | same | core alone | contradicts its config | refused | different |")
+    print("|---|---|---|---|---|---|---|")
     for name in names or [*SPECS, *IMAGES, *(name + CORE for name in CORES)]:
         for attention in ("eager", "sdpa"):
             with contextlib.suppress(NotImplementedError, ValueError):

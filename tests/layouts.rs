@@ -4,7 +4,9 @@ mod common;
 
 use std::path::Path;
 
+use mha_trace::check::{Tolerances, check};
 use mha_trace::file::Bundle;
+use mha_trace::foreign::NameMap;
 use mha_trace::{Settings, Sources};
 use serde_json::Value;
 
@@ -22,6 +24,32 @@ fn every_layout_gives_the_output_of_its_layer() {
         // What rounding would excuse beyond the tolerances does not count.
         assert_eq!(report["steps"][0]["mismatched"], 0, "{run}: {}", report["steps"][0]);
     }
+}
+
+/// Weights in few bits are scaled back by what stands beside them, and weights that are no codes are left as they are.
+#[test]
+fn weights_in_few_bits_are_read_with_their_scales() {
+    for (entry, report) in common::all_checked("weight_scales") {
+        let name = entry["name"].as_str().expect("a name");
+        assert_eq!(report["verdict"], "same", "{name}");
+        assert_eq!(report["steps"][0]["mismatched"], 0, "{name}: {}", report["steps"][0]);
+        let told = report.to_string();
+        assert_eq!(
+            told.contains("scale of self_attn.q_proj.weight"),
+            name != "float",
+            "{name}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_scale_of_no_shape_that_its_weight_has_is_refused() {
+    let folder = common::fixtures("weight_scales");
+    let flags = Settings { heads: Some(4), ..Settings::default() };
+    let (path, tolerances) = (folder.join("refused.safetensors"), Tolerances::default());
+    let refused = check(&path, &flags, &NameMap::default(), &tolerances).expect_err("refused");
+    let what = "self_attn.q_proj.weight_scale_inv: is [5, 3], which is no scale of self_attn.q_proj.weight";
+    assert!(refused.to_string().contains(what), "{refused}");
 }
 
 /// A model's layer of a number is llama.cpp's block of that number, whatever the model calls it.

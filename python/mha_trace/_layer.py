@@ -346,9 +346,10 @@ def causal_note(call: Seen, about: dict[str, Any]) -> list[str]:
     is_causal = "is_causal" in call.tensors and bool(call["is_causal"])
     if not call.causal_by or is_causal == (about["config"].get("mask") == "causal"):
         return []
+    stated, found = ("not causal", "is") if is_causal else ("causal", "is not")
     return [
-        f"{call.name}: no mask came to {call.function}, which then goes by is_causal, as the eager function does not: "
-        f"{call.causal_by}"
+        f"{call.name}: the config says that it is {stated}, and the module {found}: no mask came to {call.function}, "
+        f"which then goes by is_causal, as the eager function does not: {call.causal_by}"
     ]
 
 

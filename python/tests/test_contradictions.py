@@ -109,7 +109,8 @@ def test_why_a_function_without_a_mask_is_causal(name, layer, said, cause):
         assert report.same == (attention == "eager"), str(report)
         if attention == "sdpa":
             assert report.findings[0].summary.startswith(said)
-            assert "no mask came to sdpa, which then goes by is_causal" in str(report)
+            found = ("not causal, and the module is", "causal, and the module is not")["causal;" in said]
+            assert f"the config says that it is {found}: no mask came to sdpa, which then goes by" in str(report)
             assert cause in str(report)
         else:
             assert report.notes == ()

@@ -14,7 +14,7 @@ use super::tolerance::Tolerances;
 use base::error::{Error, Result};
 use config::{Fill, Settings, Start};
 use file::Record;
-use foreign::{FITS, Match, Orders, Unmatched};
+use foreign::{FITS, Match, Orders, Unmatched, without_scale};
 use program::Name;
 use run::Run;
 
@@ -220,6 +220,7 @@ pub fn fits(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Resul
 fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
     preset_says_something(record, flags)?;
     let (mut found, mut trivial, mut refused) = (Vec::new(), Vec::new(), None);
+    let mut is_left = false;
     let mut left: VecDeque<Reading> = readings(record, flags)?.into();
     while let Some(mut reading) = left.pop_front() {
         // What was stated is not the file's mask where that hides more.
@@ -258,7 +259,7 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
                 return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
             }
             Ok(recomputed) if recomputed.is_trivial => trivial.push(recomputed),
-            Ok(_) if reading.is_tentative => {}
+            Ok(_) if reading.is_tentative => is_left = true,
             Ok(recomputed) => {
                 left.extend(other_endings(&reading)?);
                 left.extend(filled_low(&reading, &recomputed, flags));
@@ -270,6 +271,9 @@ fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<
                 refused = refused.or(Some(error));
             }
         }
+    }
+    if found.is_empty() && is_left {
+        without_scale(record)?;
     }
     match refused.filter(|_| found.is_empty()) {
         Some(refused) => Err(refused),

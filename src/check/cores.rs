@@ -54,6 +54,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     let (mut all, mut refused) = (Vec::new(), None);
     for reading in as_written(readings, &draft.record)? {
         let is_trivial = keys(&reading) == Some(1) && most != Some(1);
+        let is_shifted = reading.is_tentative;
         let format = (reading.start == Start::Heads).then_some(reading.format);
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
@@ -97,7 +98,8 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
                     let found = Reading { format, is_trivial, mask, contradictions, ..reading };
                     // Nothing but the numbers says that tokens come first.
-                    let is_tentative = format == Some(QkvFormat::Sbhd) && !is_format_told;
+                    let is_guess = format == Some(QkvFormat::Sbhd) && !is_format_told;
+                    let is_tentative = is_guess || is_shifted;
                     let found = Reading { is_tentative, ..found };
                     if let Some(mask) = &found.mask {
                         all.extend(says_stated_bias(&found, mask)?);

@@ -6,7 +6,7 @@ use super::cells::cells;
 use base::error::Result;
 use config::Settings;
 use file::Record;
-use foreign::{FoundMask, are_booleans};
+use foreign::{FoundMask, are_booleans, either_way};
 use program::{Name, first_number};
 
 /// Whether the settings say what a mask of the file's would.
@@ -16,12 +16,17 @@ pub fn replaces_mask(record: &Record, settings: &Settings) -> bool {
         && settings.replace("attn_mask")
 }
 
-/// The ways to read a file's `mask` where the settings say what it would.
+/// The ways to read a file's `mask` beside the one that the run has it by: all where the settings say what it would, and
+/// else 1 as what is seen, as its name does not say what 1 means.
 ///
 /// # Errors
 /// If candle fails.
 pub fn masks_against(record: &Record, settings: &Settings) -> Result<Vec<FoundMask>> {
-    if replaces_mask(record, settings) { masks_beside(record) } else { Ok(Vec::new()) }
+    let mut ways = masks_beside(record)?;
+    if !replaces_mask(record, settings) {
+        ways.drain(..ways.len().min(1));
+    }
+    Ok(if settings.attn_mask.is_some() { Vec::new() } else { ways })
 }
 
 /// The ways to read a file's `mask`: floats are added to the scores, and 1 may mean either.
@@ -29,19 +34,13 @@ pub fn masks_against(record: &Record, settings: &Settings) -> Result<Vec<FoundMa
 /// # Errors
 /// If candle fails.
 pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
-    let Some(mask) = record.tensor(Name::Mask.as_str()) else { return Ok(Vec::new()) };
-    let found = |mask: Tensor, how: &str| FoundMask {
-        name: Name::Mask.to_string(),
-        mask,
-        how: String::from(how),
-    };
+    let name = Name::Mask.as_str();
+    let Some(mask) = record.tensor(name) else { return Ok(Vec::new()) };
     if mask.dtype().is_float() && !are_booleans(&cells(mask)?) {
-        return Ok(vec![found(mask.clone(), tr!("added to the scores"))]);
+        let (mask, how) = (mask.clone(), tr!("added to the scores").to_owned());
+        return Ok(vec![FoundMask { name: name.to_owned(), mask, how }]);
     }
-    Ok(vec![
-        found(mask.eq(0.0)?, tr!("true means blocked")),
-        found(mask.ne(0.0)?, tr!("true means attend")),
-    ])
+    Ok(either_way(name, mask)?.into())
 }
 
 /// What a mask is, in words, true where it blocks; keys that it hides from every query are padding beside that.

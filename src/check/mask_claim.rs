@@ -8,7 +8,7 @@ use super::mask_pair::{Conflict, Masks};
 use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
 use config::{Mask, Start};
-use foreign::{FoundMask, last_segment};
+use foreign::{FoundMask, Match, last_segment};
 use program::{Name, first_number};
 
 /// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
@@ -144,6 +144,31 @@ pub fn with_ones_either_way(reading: Reading) -> Result<Vec<Reading>> {
         told(reading, tr!("0.0 and 1.0 are added to the scores: they block nothing")),
         told(seen, tr!("0.0 and 1.0 are no numbers to add: 1 means attend")),
     ])
+}
+
+/// A reading, and the same with a mask for each item where it may be one for each head or query, as there are as many.
+///
+/// # Errors
+/// If candle fails.
+pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
+    if reading.record.config.is_some() || !reading.sources.has_mask() {
+        return Ok(vec![reading]);
+    }
+    let Ok(run) = reading.run_as_it_is() else { return Ok(vec![reading]) };
+    let Some(sources) = reading.sources.with_mask_of_items(&run.config().sizes)? else {
+        return Ok(vec![reading]);
+    };
+    let mut other = Reading { sources, is_tentative: true, ..reading.clone() };
+    let is_it = |own: &&mut Match| [Name::Mask.as_str(), "attn_mask"].contains(&own.step.as_str());
+    let each = tr!("one for each item");
+    if let Some(own) = other.matches.iter_mut().find(is_it) {
+        let how = own.how.iter().fold(each.to_owned(), |each, how| format!("{each}, {how}"));
+        *own = own.clone().read(how);
+    } else {
+        let own = Match::as_it_is(Name::Mask.as_str(), Name::Mask.as_str());
+        other.matches.push(own.read(each));
+    }
+    Ok(vec![reading, other])
 }
 
 /// A reading under the mask of its file, and what that says against what was stated.

@@ -136,6 +136,10 @@ impl Draft {
                     tr!("a query that sees no key gets zeros, as of scaled_dot_product_attention");
                 matches.push(Match::as_it_is("empty_rows", &name).read(how));
             }
+            // The run has that one as a step, unless something says otherwise.
+            if name == Name::Mask.as_str() {
+                sources = sources.without_mask();
+            }
             sources = sources.with_mask(mask);
             settings.attn_mask = Some(name.into());
         }

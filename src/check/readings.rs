@@ -11,7 +11,7 @@ use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
 use super::lacking::lacking;
 use super::layout_claim::laid_out_otherwise;
-use super::mask_claim::with_ones_either_way;
+use super::mask_claim::{with_items_either_way, with_ones_either_way};
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
@@ -46,6 +46,7 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     let gradients = if is_foreign { take_gradients(&mut forward) } else { Vec::new() };
     let all = of_forward(&forward, flags)?;
     let all = all.into_iter().map(with_ones_either_way).collect::<Result<Vec<_>>>()?.concat();
+    let all = all.into_iter().map(with_items_either_way).collect::<Result<Vec<_>>>()?.concat();
     if gradients.is_empty() {
         return Ok(all);
     }

@@ -8,6 +8,7 @@ use config::{QkvFormat, Start};
 use program::Name;
 
 /// A way to read a file's queries, keys and values.
+#[derive(Clone)]
 pub struct Qkv {
     /// In which order their axes stood.
     pub format: QkvFormat,
@@ -19,6 +20,8 @@ pub struct Qkv {
     pub tensors: Vec<(Name, Tensor)>,
     /// What was taken as what.
     pub matches: Vec<Match>,
+    /// Whether it is meant only if nothing is wrong in it.
+    pub is_tentative: bool,
 }
 
 /// A tensor of queries, keys or values in our order of axes. What they are follows from the number of axes where `start`

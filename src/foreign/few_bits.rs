@@ -19,6 +19,11 @@ const OFFSETS: [&[&str]; 3] = [
     &["v_offset", "v_offsets", "v_min", "v_mn", "v_biases", "values_biases", "v_mean", "vm"],
 ];
 
+/// What is added to scaled queries, keys or values.
+pub(super) fn offset_of(record: &Record, slot: usize) -> Option<&Entry> {
+    record.entries.iter().find(|entry| is_called(&entry.name, OFFSETS[slot]))
+}
+
 /// What scales of blocks are multiplied by.
 const GLOBAL: [&str; 3] = ["q_global_scale", "k_global_scale", "v_global_scale"];
 
@@ -77,7 +82,8 @@ fn read_as(slots: &[Slot; 3], entries: &[&Entry; 3], format: QkvFormat) -> Resul
     for (codes, placed) in ways(&slots.each_ref(), features)? {
         let start = Start::Heads;
         let (tensors, matches) = (Vec::new(), Vec::new());
-        let mut read = Qkv { format, start, heads: None, tensors, matches };
+        let is_tentative = false;
+        let mut read = Qkv { format, start, heads: None, tensors, matches, is_tentative };
         let mut beside = Vec::new();
         for (slot, shape) in slots.iter().zip(&placed) {
             slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;
@@ -195,7 +201,7 @@ impl<'r> Slot<'r> {
         let called = |step: Name| find(&|entry| meanings(&entry.name).contains(&step));
         let scale = called(scale);
         let global = find(&|entry| is_called(&entry.name, &GLOBAL[slot..=slot]));
-        let offset = find(&|entry| is_called(&entry.name, OFFSETS[slot]));
+        let offset = offset_of(record, slot);
         Self { names, stored, scale, global, zero: called(zero), offset }
     }
 
@@ -457,7 +463,7 @@ fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
 
 /// The shape, of as many axes as what is stored, of offsets that stand for all of some axes and for each place of the
 /// others, as the mean of the keys does.
-fn whole(offset: &Entry, stored: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn whole(offset: &Entry, stored: &[usize]) -> Option<Vec<usize>> {
     let all = placings(offset.tensor.dims(), stored).into_iter();
     let is_whole =
         |shape: &Vec<usize>| shape.iter().zip(stored).all(|(own, all)| *own == 1 || own == all);
@@ -519,7 +525,7 @@ fn spread(tensor: &Tensor, shape: &[usize], stored: &[usize]) -> candle_core::Re
 }
 
 /// What there is a scale of.
-fn told(shape: &[usize], stored: &[usize], names: &[&str]) -> String {
+pub(super) fn told(shape: &[usize], stored: &[usize], names: &[&str]) -> String {
     let own = names.iter().zip(shape.iter().zip(stored)).filter(|(_, (own, _))| **own > 1);
     let own = own.map(|(name, (own, all))| {
         if own == all {

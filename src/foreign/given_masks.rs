@@ -43,10 +43,17 @@ pub const MASKS: &[(&str, Keys, Meaning)] = &[
     ("key_padding_mask", Keys::Either, Meaning::Ignore),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
-    // Of 0 and 1 they are the step of that name.
-    ("mask", Keys::Either, Meaning::Added),
-    ("extended_attention_mask", Keys::Own, Meaning::Added),
-    ("causal_mask", Keys::Own, Meaning::Added),
+    // Of 0 and 1 it is the step of that name too.
+    ("mask", Keys::Either, Meaning::Either),
+    ("extended_attention_mask", Keys::Own, Meaning::Either),
+    ("causal_mask", Keys::Own, Meaning::Either),
+    ("padding_mask", Keys::Own, Meaning::Either),
+    ("src_mask", Keys::Own, Meaning::Either),
+    ("tgt_mask", Keys::Own, Meaning::Either),
+    ("memory_mask", Keys::Memory, Meaning::Either),
+    ("valid_mask", Keys::Either, Meaning::Attend),
+    // Where dropout was stated, it is that of dropout.
+    ("keep_mask", Keys::Either, Meaning::Attend),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +68,7 @@ pub enum Meaning {
     Attend,
     AttendIfCore,
     Ignore,
-    Added,
+    Either,
 }
 
 /// What people call biases that are added to scores, in lower case.
@@ -176,47 +183,74 @@ pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> 
         let is_added = tensor.dtype().is_float() && !holds_ones(tensor)?;
         // That one is read by the settings, unless it would show each query the future alone.
         let is_step = *name == Name::Mask.as_str() && !is_added;
-        if is_step && !shows_the_future_alone(tensor)? {
+        let shows_the_future = *meaning == Meaning::Either && shows_the_future_alone(tensor)?;
+        if is_step && !shows_the_future {
             continue;
         }
         // True may mean either.
         let is_of_layer = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
-        if is_step || is_of_layer && !is_added && !tensor.dtype().is_float() {
+        let is_either = *meaning == Meaning::Either || is_of_layer && !tensor.dtype().is_float();
+        if is_either && !is_added {
             let Entry { name, tensor: mask, .. } = record.entries.remove(at);
-            let found = |mask, how: &str| {
-                let (name, how) = (name.clone(), how.to_owned());
-                FoundMask { name, mask, how }
-            };
-            return Ok(vec![
-                found(mask.ne(0.0)?, tr!("true means attend")),
-                found(mask.eq(0.0)?, tr!("true means blocked")),
-            ]);
+            let mut ways = either_way(&name, &mask)?;
+            if is_of_layer || shows_the_future {
+                ways.reverse();
+            }
+            return Ok(ways.into());
         }
-        let of_keys = match *tensor.dims() {
-            [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
-            _ => None,
-        };
         // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
         let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
-        let readings = match (meaning, of_keys) {
-            (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
-            (Meaning::Attend, Some(of_keys)) => {
-                let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
-                if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
-            }
-            _ => vec![(tensor.clone(), "")],
-        };
-        let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
-            let (mask, how) = read_mask(mask, *meaning, is_added, caller)?;
-            Ok((mask, format!("{}{how}", lang::text(axes))))
-        };
-        let readings: Vec<(Tensor, String)> =
-            readings.into_iter().map(read).collect::<Result<_>>()?;
+        let ways = told_by_name(tensor, *meaning, caller, (is_added, is_of_items))?;
         let name = record.entries.remove(at).name;
         let found = |(mask, how)| FoundMask { name: name.clone(), mask, how };
-        return Ok(readings.into_iter().map(found).collect());
+        return Ok(ways.into_iter().map(found).collect());
     }
     Ok(Vec::new())
+}
+
+/// The ways to read a mask whose name tells what 1 means, and each in words.
+fn told_by_name(
+    tensor: &Tensor,
+    meaning: Meaning,
+    caller: Caller,
+    (is_added, is_of_items): (bool, bool),
+) -> Result<Vec<(Tensor, String)>> {
+    let of_keys = match *tensor.dims() {
+        [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
+        _ => None,
+    };
+    let axes = match (meaning, of_keys) {
+        (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
+        (Meaning::Attend, Some(of_keys)) => {
+            let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
+            if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
+        }
+        _ => vec![(tensor.clone(), "")],
+    };
+    let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
+        let (mask, how) = read_mask(mask, meaning, is_added, caller)?;
+        Ok((mask, format!("{}{how}", lang::text(axes))))
+    };
+    let mut ways: Vec<(Tensor, String)> = axes.into_iter().map(read).collect::<Result<_>>()?;
+    // flash_attn's modules call so what is kept.
+    if meaning == Meaning::Ignore && !is_added && caller != Caller::Module {
+        let kept =
+            |(mask, _): &(Tensor, String)| Ok((mask.eq(0.0)?, tr!("true means attend").to_owned()));
+        ways.extend(ways.iter().map(kept).collect::<Result<Vec<_>>>()?);
+    }
+    Ok(ways)
+}
+
+/// A mask of 0 and 1 whose name does not tell what 1 means, true as what is blocked and as what is seen.
+///
+/// # Errors
+/// If candle fails.
+pub fn either_way(name: &str, mask: &Tensor) -> Result<[FoundMask; 2]> {
+    let found = |mask, how: &str| FoundMask { name: name.to_owned(), mask, how: how.to_owned() };
+    Ok([
+        found(mask.eq(0.0)?, tr!("true means blocked")),
+        found(mask.ne(0.0)?, tr!("true means attend")),
+    ])
 }
 
 /// How a mask of 0 and 1 for models is read that is not of the keys of items.
@@ -238,8 +272,7 @@ fn read_mask(
         // Floats that are 0 and 1 would be added too.
         Meaning::AttendIfCore if mask.dtype().is_float() => (mask, tr!("added to the scores")),
         Meaning::AttendIfCore => (mask, tr!("true means attend")),
-        Meaning::Added => (mask.eq(0.0)?, tr!("true means blocked")),
-        Meaning::Attend => (mask.ne(0.0)?, tr!("1 means attend")),
+        Meaning::Attend | Meaning::Either => (mask.ne(0.0)?, tr!("1 means attend")),
     })
 }
 

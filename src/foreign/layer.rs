@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::matched::Match;
 use super::names::last_segment;
 use super::packed::{Heads, Part, by_heads, in_blocks, in_four, refuse_other_size, stored_in_out};
+use super::weight_scales::Scaled;
 use base::error::{Error, Result};
 use config::Packing;
 use program::{Name, Projection};
@@ -107,6 +108,8 @@ impl Layer {
         heads: Heads,
         read: impl Fn(&str) -> Result<Option<Tensor>>,
     ) -> Result<Weights> {
+        let scaled = Scaled::by(&read);
+        let read = |name: &str| scaled.tensor(name);
         let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
         match self.inputs.as_slice() {
             [queries, others] if self.stored == Stored::Latent => {
@@ -126,7 +129,9 @@ impl Layer {
         found.others(heads)?;
         found.gate_in_queries(heads)?;
         found.complete_biases()?;
-        Ok(found.weights)
+        let weights = found.weights;
+        let matches = [weights.matches, scaled.matches.into_inner()].concat();
+        Ok(Weights { matches, ..weights })
     }
 }
 

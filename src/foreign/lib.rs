@@ -30,7 +30,9 @@ mod qkv;
 mod recurrent;
 mod rope_tables;
 mod selected;
+mod smoothed;
 mod steps;
+mod weight_scales;
 mod whole;
 
 pub use arguments::{
@@ -41,7 +43,7 @@ pub use axis_order::AxisOrder;
 pub use delta::{DeltaRule, delta_rules};
 pub use evidence::{Evidence, precision};
 pub use given_masks::{
-    Caller, FoundMask, holds_ones, take_bias, take_kept, take_mask, take_slopes,
+    Caller, FoundMask, either_way, holds_ones, take_bias, take_kept, take_mask, take_slopes,
 };
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -59,6 +61,7 @@ pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
 pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
+pub use smoothed::without_scale;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
 pub use whole::{Node, Part as ModelPart, is_record, matched, nodes, shifted};

@@ -5,6 +5,7 @@ use super::few_bits::in_few_bits;
 use super::hints;
 use super::matched::Match;
 use super::names::{TOGETHER, gradient_of, is_called, last_segment, meanings, unknown};
+use super::smoothed::with_shifts;
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings, Start};
 use file::{Entry, Record};
@@ -37,7 +38,8 @@ pub fn find_qkv(record: &Record, flags: &Settings) -> Result<Vec<Qkv>> {
             Some(_) => Ok(Vec::new()),
         };
         let all = match scaled {
-            Ok(none) if none.is_empty() => read(entries, format, start, heads).map(|one| vec![one]),
+            Ok(none) if none.is_empty() => read(entries, format, start, heads)
+                .and_then(|plain| with_shifts(record, entries, plain)),
             other => other,
         };
         match all {
@@ -279,5 +281,6 @@ fn read(
         matches.push(if told.is_empty() { taken } else { taken.read(told) });
         tensors.push((step, tensor));
     }
-    Ok(Qkv { format, start: start.unwrap_or_default(), heads, tensors, matches })
+    let (start, is_tentative) = (start.unwrap_or_default(), false);
+    Ok(Qkv { format, start, heads, tensors, matches, is_tentative })
 }

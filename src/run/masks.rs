@@ -31,20 +31,34 @@ pub fn of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
 
 /// The same without a look at its numbers, for its shape.
 pub fn shape_of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
-    let mask = by_heads(config, mask)?;
-    check_shape(config, "attn_mask", &mask, config.sizes.seq_len)?;
+    let queries = config.sizes.seq_len;
+    let mask = with_heads(config, mask, queries)?;
+    check_shape(config, "attn_mask", &mask, queries)?;
     Ok((sort_of_file(&mask), of_queries(config, &mask)?))
 }
 
-/// (batch · head, query, key), as `nn.MultiheadAttention` takes it, as (batch, head, query, key).
-fn by_heads(config: &Config, mask: &Tensor) -> Result<Tensor> {
+/// (batch · head, query, key), as `nn.MultiheadAttention` takes it, and (batch, query, key) or (batch, key), to which code
+/// adds the axis of heads by itself, with that axis. What broadcasts as it is stays.
+pub fn with_heads(config: &Config, mask: &Tensor, queries: usize) -> Result<Tensor> {
     let Sizes { batch, heads, .. } = config.sizes;
-    match *mask.dims() {
-        [both, queries, keys] if batch > 1 && batch.checked_mul(heads) == Some(both) => {
-            Ok(mask.reshape((batch, heads, queries, keys))?)
+    let shape = match *mask.dims() {
+        _ if broadcasts(config, mask.dims(), queries) => return Ok(mask.clone()),
+        [both, queries, keys] if batch.checked_mul(heads) == Some(both) => {
+            [batch, heads, queries, keys]
         }
-        _ => Ok(mask.clone()),
-    }
+        [items, queries, keys] if items == batch => [items, 1, queries, keys],
+        [items, keys] if items == batch => [items, 1, 1, keys],
+        _ => return Ok(mask.clone()),
+    };
+    Ok(mask.reshape(&shape[..])?)
+}
+
+/// Whether these axes broadcast to (batch, head, query, key) from the right, for so many queries.
+fn broadcasts(config: &Config, dims: &[usize], queries: usize) -> bool {
+    let Sizes { batch, heads, .. } = config.sizes;
+    let full = [batch, heads, queries, config.sizes.keys()];
+    let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
+    (1..=full.len()).contains(&dims.len()) && dims.iter().rev().zip(full.iter().rev()).all(fits)
 }
 
 /// The position biases of a file, of the queries that are computed.
@@ -95,12 +109,8 @@ pub fn zeros_and_ones(name: &str, tensor: &Tensor) -> Result<Tensor> {
 /// Refuses a mask that does not broadcast to (batch, head, query, key) from the right, for so many queries.
 pub fn check_shape(config: &Config, name: &str, mask: &Tensor, queries: usize) -> Result<()> {
     let Sizes { batch, heads, .. } = config.sizes;
-    let keys = config.sizes.keys();
-    let full = [batch, heads, queries, keys];
-    let dims = mask.dims();
-    let fits = |(size, full): (&usize, &usize)| size == full || *size == 1;
-    if (1..=full.len()).contains(&dims.len()) && dims.iter().rev().zip(full.iter().rev()).all(fits)
-    {
+    let (keys, dims) = (config.sizes.keys(), mask.dims());
+    if broadcasts(config, dims, queries) {
         return Ok(());
     }
     let what = tr!(

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::masks::{self, check_shape, zeros_and_ones};
 use attention::Outside;
 use base::error::Result;
-use config::{Config, End, Start};
+use config::{Config, End, Sizes, Start};
 use file::{Record, split_place};
 use foreign::{Match, holds_ones};
 use program::{Given, Name, Program, Role};
@@ -101,6 +101,30 @@ impl Sources {
             }
             _ => None,
         })
+    }
+
+    /// The same with a mask whose first axis is that of the items, where it may as well be that of heads or queries, of which
+    /// there are as many; nothing where its axes tell.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn with_mask_of_items(&self, sizes: &Sizes) -> Result<Option<Self>> {
+        let Some(mask) = self.attn_mask.as_ref().or(self.tensor(Name::Mask)) else {
+            return Ok(None);
+        };
+        let Sizes { batch, heads, seq_len, .. } = *sizes;
+        let shape = match *mask.dims() {
+            [items, queries, keys] if items > 1 && [items; 2] == [batch, heads] => {
+                [items, 1, queries, keys]
+            }
+            [items, keys] if items > 1 && [items; 2] == [batch, seq_len] => [items, 1, 1, keys],
+            _ => return Ok(None),
+        };
+        let mask = mask.reshape(&shape[..])?;
+        Ok(Some(match self.attn_mask {
+            Some(_) => self.clone().with_mask(mask),
+            None => self.replaced(Name::Mask, mask),
+        }))
     }
 
     /// The same without any mask of a file or of a record.
@@ -196,6 +220,7 @@ impl Sources {
             if name.role() == Role::Setting && !self.following.contains(name) {
                 let tensor = match name {
                     Name::GivenBias => masks::biases_of_file(config, tensor)?,
+                    Name::Mask => masks::with_heads(config, tensor, config.sizes.query_count())?,
                     _ => tensor.clone(),
                 };
                 if name.row().is_of_scores() {
@@ -225,6 +250,7 @@ impl Sources {
             };
             let tensor = match name {
                 Name::GivenBias => masks::biases_of_file(config, &tensor)?,
+                Name::Mask => masks::with_heads(config, &tensor, config.sizes.query_count())?,
                 _ => Self::computed_rows(config, *name, tensor)?,
             };
             given.insert(*name, tensor);

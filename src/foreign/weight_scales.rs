@@ -1,0 +1,108 @@
+//! Weights in few bits beside the scales that they stand for numbers by, as quantised checkpoints keep them.
+
+use std::cell::RefCell;
+
+use candle_core::{DType, Tensor};
+
+use super::few_bits::told;
+use super::matched::Match;
+use super::numbers::numbers;
+use base::error::{Error, Result};
+
+/// What scales are called in place of `weight`, and what each is multiplied by. `DeepSeek` calls them inverse, and means what
+/// codes are multiplied by; bitsandbytes keeps the largest number of each row, which is 127 of int8.
+const SCALES: &[(&str, f64)] = &[
+    ("weight_scale_inv", 1.0),
+    ("weight_scale", 1.0),
+    ("scale_weight", 1.0),
+    ("SCB", 1.0 / 127.0),
+];
+
+/// So long are the blocks of a matrix of fp8 along each axis; the last one may be shorter.
+const BLOCK: usize = 128;
+
+/// Reads tensors of a file, and scales back those in few bits.
+pub struct Scaled<'r, R> {
+    read: &'r R,
+    /// Which scales were taken.
+    pub matches: RefCell<Vec<Match>>,
+}
+
+impl<'r, R: Fn(&str) -> Result<Option<Tensor>>> Scaled<'r, R> {
+    pub fn by(read: &'r R) -> Self {
+        Self { read, matches: RefCell::default() }
+    }
+
+    /// The tensor of a name, scaled back where it is a weight with a scale.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the scale fits no axes of it.
+    pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(weight) = (self.read)(name)? else { return Ok(None) };
+        let Some(module) = name.strip_suffix("weight") else { return Ok(Some(weight)) };
+        for (called, unit) in SCALES {
+            let scale_name = format!("{module}{called}");
+            let Some(scale) = (self.read)(&scale_name)? else { continue };
+            if !are_codes(&weight)? {
+                continue;
+            }
+            let (scales, how) = spread(&scale_name, &scale, name, weight.dims())?;
+            let weight = weight.to_dtype(DType::F64)?.broadcast_mul(&(scales * *unit)?)?;
+            let taken = Match::as_it_is(tr!("scale of {name}", name), scale_name).read(how);
+            let mut matches = self.matches.borrow_mut();
+            if !matches.contains(&taken) {
+                matches.push(taken);
+            }
+            return Ok(Some(weight.to_dtype(DType::F32)?));
+        }
+        Ok(Some(weight))
+    }
+}
+
+/// Whether these are whole numbers, or such as 8 bits of floating point have, which are no more than three behind the first.
+fn are_codes(weight: &Tensor) -> Result<bool> {
+    const BEHIND: u32 = (1 << 20) - 1;
+    #[allow(clippy::cast_possible_truncation, reason = "what is no f32 is none of 8 bits")]
+    let is_code = |number: &f64| {
+        let narrow = *number as f32;
+        f64::from(narrow).to_bits() == number.to_bits() && narrow.to_bits() & BEHIND == 0
+    };
+    Ok(!weight.dtype().is_float() || numbers(weight)?.iter().all(is_code))
+}
+
+/// Scales for each place of a matrix, or 1 for all of an axis; and that in words.
+fn spread(name: &str, scale: &Tensor, weight: &str, dims: &[usize]) -> Result<(Tensor, String)> {
+    let refused = || {
+        let what = tr!(
+            "is {own}, which is no scale of {weight}, which is {dims}",
+            own = format!("{:?}", scale.dims()),
+            weight,
+            dims = format!("{dims:?}")
+        );
+        let fix = tr!("give one scale, one for each row (out) or (out, 1), or one for each block");
+        Error::tensor(name, what, fix)
+    };
+    let shape = match (scale.dims(), dims) {
+        (own, [_, _]) if own.iter().all(|length| *length == 1) => [1, 1],
+        ([rows], [_, _]) => [*rows, 1],
+        ([rows, columns], [_, _]) => [*rows, *columns],
+        _ => return Err(refused()),
+    };
+    let mut spread = scale.to_dtype(DType::F64)?.reshape(&shape[..])?;
+    let mut whole = shape;
+    for (axis, (own, all)) in shape.into_iter().zip(dims).enumerate() {
+        let block = match own {
+            1 => continue,
+            own if own == *all => 1,
+            own if own == all.div_ceil(BLOCK) => BLOCK,
+            own if own > 0 && all.is_multiple_of(own) => all / own,
+            _ => return Err(refused()),
+        };
+        whole[axis] = own * block;
+        let places = (0..*all).filter_map(|place| u32::try_from(place / block).ok());
+        let places: Vec<u32> = places.collect();
+        spread = spread.index_select(&Tensor::new(places, scale.device())?, axis)?;
+    }
+    let axes = [tr!("row"), tr!("column")];
+    Ok((spread, told(&shape, &whole, &axes)))
+}
