@@ -1,6 +1,7 @@
 //! Which reading of a file is taken?
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::contradiction::{against_its_config, as_recorded};
@@ -167,11 +168,12 @@ fn in_splits(
     if !is_kernel || found.trace.parts().is_some() || scores.is_none_or(|all| all > MOST_SCORES) {
         return None;
     }
+    let tried = Arc::new(found.mistakes().ok()?);
     for count in SPLITS.into_iter().filter(|count| 2 * count <= found.run.config().sizes.keys()) {
         let flags = Settings { splits: Some(vec![count]), ..flags.clone() };
         let Ok(mut readings) = likely(record, &flags, tolerances) else { continue };
         for reading in readings.likeliest.iter_mut().chain(&mut readings.plain) {
-            reading.tried_in = Some(found.trace.clone());
+            reading.tried = Some(Arc::clone(&tried));
         }
         let Ok(mut other) = best(readings, tolerances) else { continue };
         // What splits do not have, as gradients, is not left out for them.

@@ -28,8 +28,8 @@ pub struct Case<'a> {
     pub agreement: &'a Agreement,
     /// Whether differences beyond the tolerances count that are rounding.
     pub noise_counts: bool,
-    /// Another run of the same file, whose mistakes were tried.
-    pub tried_in: Option<&'a Trace>,
+    /// What was tried in another run of the same file, as it is told.
+    pub tried: Option<&'a HashSet<String>>,
 }
 
 impl Case<'_> {
@@ -71,7 +71,7 @@ impl Case<'_> {
         };
         let (config, recorded) = (self.config, self.recorded);
         let situation = Situation { config, right: self.trace, recorded };
-        let mut diagnosis = explain(situation, &whole, &wrong, patience, self.tried_in)?;
+        let mut diagnosis = explain(situation, &whole, &wrong, patience, self.tried)?;
         let mut unexplained = Vec::new();
         for step in std::mem::take(&mut diagnosis.unexplained) {
             match narrow_type(&whole, step)? {

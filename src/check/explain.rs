@@ -28,8 +28,8 @@ struct Explainer<'s, 'a> {
     search: Search<'s, 'a>,
     /// The wrong steps of which all that they read was recorded.
     direct: HashSet<Name>,
-    /// Another run of the same file, whose mistakes were tried.
-    tried_in: Option<&'a Trace>,
+    /// What was tried in another run of the same file, as it is told.
+    tried: Option<&'a HashSet<String>>,
 }
 
 /// What explains the wrong steps of a run: candidates from the program and the catalogue, then such with a fitted number, such
@@ -40,7 +40,7 @@ pub fn explain<'a>(
     whole: &Scope<'a>,
     wrong: &[Name],
     patience: Duration,
-    tried_in: Option<&'a Trace>,
+    tried: Option<&'a HashSet<String>>,
 ) -> Result<Diagnosis> {
     let is_direct =
         |name: &Name| situation.right.step(*name).is_some_and(|step| whole.is_direct(step));
@@ -48,15 +48,13 @@ pub fn explain<'a>(
     // A step that is computed from what was recorded takes no time worth counting.
     let patience = if direct.len() == wrong.len() { Duration::MAX } else { patience };
     let search = Search::new(whole, wrong, patience)?;
-    Explainer { situation, search, direct, tried_in }.explain()
+    Explainer { situation, search, direct, tried }.explain()
 }
 
 impl Explainer<'_, '_> {
     fn explain(mut self) -> Result<Diagnosis> {
         let mut all = candidates(&self.situation)?;
-        if let Some(right) = self.tried_in {
-            let tried = candidates(&Situation { right, ..self.situation })?;
-            let tried: HashSet<String> = tried.into_iter().map(|one| one.summary).collect();
+        if let Some(tried) = self.tried {
             all.retain(|one| !tried.contains(&one.summary));
         }
         let likely = self.likely(&all);
@@ -69,7 +67,7 @@ impl Explainer<'_, '_> {
             let norms = free::of_norms(self.situation.right, &self.situation.config.sizes);
             self.search.try_rivals(&self.fitted(self.search.wrong(), &norms)?)?;
         }
-        if untried.is_none() && self.search.tells() && self.tried_in.is_none() {
+        if untried.is_none() && self.search.tells() && self.tried.is_none() {
             self.apart(&all)?;
             self.fit()?;
             self.confine(&all)?;

@@ -1,11 +1,13 @@
 //! How do a file's tensors compare with those of its run, under one reading of the file?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use candle_core::{D, DType, Tensor};
 
 use super::agreement::Agreement;
+use super::catalogue::{Situation, candidates};
 use super::diagnose::Case;
 use super::finding::{Contradiction, Diagnosis};
 use super::half::half;
@@ -42,8 +44,8 @@ pub struct Recomputed {
     pub diagnosis: Option<Diagnosis>,
     /// Where this goes by what was recorded, and not by what was stated.
     pub contradictions: Vec<Contradiction>,
-    /// Another run of the file, in which all mistakes were tried: those that it can have too are not tried again.
-    pub tried_in: Option<Trace>,
+    /// The mistakes that were tried in another run of the file, as they are told: they are not tried again.
+    pub tried: Option<Arc<HashSet<String>>>,
 }
 
 impl Recomputed {
@@ -72,6 +74,13 @@ impl Recomputed {
                     && found.step != Name::SplitWeights
                     && found.is_told_at(Name::SplitWeights)
             })
+    }
+
+    /// The mistakes that can have been made in this run, as they are told.
+    pub fn mistakes(&self) -> Result<HashSet<String>> {
+        let recorded = &in_the_runs_type(&self.named.record, &self.trace)?;
+        let situation = Situation { config: self.run.config(), right: &self.trace, recorded };
+        Ok(candidates(&situation)?.into_iter().map(|one| one.summary).collect())
     }
 
     /// The file's tensors that are states of splits or tiles.
@@ -163,8 +172,8 @@ impl Recomputed {
         let agreement = Agreement::measured(&self.trace, &recorded, half, has_gaps, tolerances)?;
         let (trace, noise_counts) = (&self.trace, tolerances.noise_counts);
         let (recorded, agreement) = (&recorded, &agreement);
-        let tried_in = self.tried_in.as_ref();
-        let case = Case { config, trace, recorded, agreement, noise_counts, tried_in };
+        let tried = self.tried.as_deref();
+        let case = Case { config, trace, recorded, agreement, noise_counts, tried };
         if may_share {
             let off = case.off_within_tolerance(&self.steps)?;
             let off = self
@@ -277,7 +286,7 @@ pub fn recompute(
         padded_rows,
         diagnosis: None,
         contradictions,
-        tried_in: None,
+        tried: None,
     })
 }
 

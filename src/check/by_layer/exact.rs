@@ -379,7 +379,7 @@ impl<'a> Exact<'a> {
             recorded: &beside.recorded,
             agreement: &beside.agreement,
             noise_counts: self.tolerances.noise_counts,
-            tried_in: None,
+            tried: None,
         };
         let diagnosis = Some(case.diagnose(&mut steps, Some(PATIENCE))?);
         Ok(Some(Report { diagnosis, ..Report::of(path, steps, &Tolerances::default())? }))
