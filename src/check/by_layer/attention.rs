@@ -11,7 +11,9 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
+use super::decoding::first_wrong_pass;
 use super::entries::{given, in_one_type, seen_outside, take_from};
+use super::MUCH;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::with_settings_of_others;
@@ -28,9 +30,6 @@ use program::{Name, Role, wide};
 
 /// What masks are called in records.
 const MASK: &str = "attn_mask";
-
-/// What is off by so many times its tolerance is so for a reason that records may show.
-const MUCH: f64 = 4.0;
 
 /// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
 /// reference has no record of it that states its run.
@@ -105,6 +104,11 @@ pub fn checked(
     }
     let entries = in_one_type(entries)?;
     let record = Record { config: Some(settings), entries };
+    let is_cached = sides.right.ranks.passes.len() > 1;
+    let of_pass = || match own[..] {
+        [] if is_cached => first_wrong_pass(sides, at, (path, &record), tolerances),
+        _ => Ok(None),
+    };
     match verdict(path, record.clone(), tolerances) {
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
@@ -125,15 +129,18 @@ pub fn checked(
             }
             if facts.is_empty()
                 && !explains(&report)
-                && sides.right.ranks.passes.len() > 1
-                && let Some(of_step) = of_a_step(&own, tolerances)
+                && is_cached
+                && let Some(of_step) = of_a_step(&own, tolerances).or(of_pass()?.filter(explains))
             {
                 return Ok(Some((Some(of_step), facts)));
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // Of passes that the reference has in one, each says itself what it got.
-        Err(_) if sides.right.ranks.passes.len() > 1 => by_itself(),
+        Err(_) if is_cached => match of_pass()? {
+            Some(report) => Ok(Some((Some(report), facts))),
+            None => by_itself(),
+        },
         // What the port has of it does not fit the reference's run.
         Err(error) => {
             facts.push(tr!(
