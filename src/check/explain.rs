@@ -169,7 +169,8 @@ impl Explainer<'_, '_> {
         let turns = |one: &Candidate| {
             one.edits.iter().all(|edit| matches!(edit.at, Name::QRot | Name::KRot))
         };
-        let candidates: Vec<Candidate> = narrow.filter(|one| !is_half || turns(one)).cloned().collect();
+        let candidates: Vec<Candidate> =
+            narrow.filter(|one| !is_half || turns(one)).cloned().collect();
         self.search.try_all(&candidates)?;
         Ok(())
     }

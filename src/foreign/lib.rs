@@ -55,6 +55,7 @@ pub use names::{
 };
 pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};
+pub use partners::matched;
 pub use parts::{as_kept, is_of_flashinfer, join_states};
 pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
@@ -62,5 +63,4 @@ pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
-pub use partners::matched;
 pub use whole::{Node, Part as ModelPart, is_record, nodes, shifted};

@@ -112,3 +112,43 @@ fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
     let is_it = |at: &usize| recording.get(*at).is_some_and(|last| last.width() == own.width());
     last.filter(is_it).filter(|_| is_said && !own.is_input)
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::*;
+
+    fn node(path: &str, reads: Vec<usize>) -> Node {
+        Node {
+            at: 0,
+            name: format!("{path}.out"),
+            path: path.to_owned(),
+            is_input: false,
+            part: Part::Embedding,
+            rank: 0,
+            layer: None,
+            reads,
+            eps: None,
+            shape: vec![2, 3],
+            dtype: DType::F32,
+        }
+    }
+
+    #[test]
+    fn ends_of_names_tell_before_order_does() {
+        let of =
+            |all: &[&str]| -> Vec<Node> { all.iter().map(|own| node(own, Vec::new())).collect() };
+        let found = matched(&of(&["model.wte", "model.wpe"]), &of(&["wpe", "wte"]));
+        assert_eq!(found, [Some(1), Some(0)]);
+        let found = matched(&of(&["model.words", "model.places"]), &of(&["a", "b"]));
+        assert_eq!(found, [Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn a_module_is_beside_its_last_part_in_a_recording() {
+        let left = [node("bert.emb.words", Vec::new()), node("bert.emb.norm", vec![0])];
+        let right = [node("bert.emb", Vec::new()), node("bert", Vec::new())];
+        assert_eq!(matched(&left, &right), [None, Some(0)]);
+    }
+}

@@ -13,7 +13,6 @@ use super::super::tolerance::Tolerances;
 use super::clues::clue;
 use super::decoding::first_wrong_pass;
 use super::entries::{given, in_one_type, seen_outside, take_from};
-use super::MUCH;
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::with_settings_of_others;
@@ -30,6 +29,9 @@ use program::{Name, Role, wide};
 
 /// What masks are called in records.
 const MASK: &str = "attn_mask";
+
+/// What is off by so many times its tolerance is so for a reason that records may show.
+const MUCH: f64 = 4.0;
 
 /// The verdict on the port's attention at a node, and which of its parameters are not the reference's. Nothing where the
 /// reference has no record of it that states its run.

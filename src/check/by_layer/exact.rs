@@ -311,7 +311,7 @@ impl<'a> Exact<'a> {
 
     /// The node that a part reads, what the part is, and its parameters in the reference; nothing where it reads several, or is
     /// read as no program.
-    fn as_program(&mut self, at: usize) -> Result<Option<(usize, Reading, Parameters)>> {
+    pub fn as_program(&mut self, at: usize) -> Result<Option<(usize, Reading, Parameters)>> {
         let Some((node, [input])) =
             self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
         else {

@@ -34,7 +34,9 @@ impl Source<'_> {
     /// The type of some of its numbers: sums of what ranks gave in 16 bits are as exact as that, though they are made in f32.
     fn narrow(&self, some: &Tensor) -> Result<DType> {
         let stated = self.file.infos().get(self.at).map(|info| info.dtype);
-        stated.filter(|own| matches!(own, DType::F16 | DType::BF16)).map_or_else(|| narrow(some), Ok)
+        stated
+            .filter(|own| matches!(own, DType::F16 | DType::BF16))
+            .map_or_else(|| narrow(some), Ok)
     }
 }
 

@@ -129,16 +129,10 @@ fn differs(report: &Report) -> bool {
     })
 }
 
-/// The steps that a check found to be computed in fewer bits.
-fn lossy_steps(report: &Report) -> impl Iterator<Item = Name> {
+/// Whether a check found a single step that was computed in fewer bits than the rest.
+fn has_lossy_step(report: &Report) -> bool {
     let findings = report.diagnosis.iter().flat_map(|found| &found.findings);
-    findings.filter(|found| found.kind == Some(Kind::Precision)).map(|found| found.step)
-}
-
-/// Whether a check of a run in 16 bits found that the angles of its rotation are, too: what is rounded of a position grows with
-/// it, and is no rounding of numbers.
-fn has_lossy_angles(report: &Report) -> bool {
-    lossy_steps(report).any(|step| [Name::QRot, Name::KRot].contains(&step))
+    findings.into_iter().any(|found| found.kind == Some(Kind::Precision))
 }
 
 /// Judges the parts, one after the other.
@@ -156,9 +150,6 @@ const FAR: f64 = 1000.0;
 
 /// Rounding in 16 bits adds less than so much of the size of a row to what an attention gives, by its own.
 const OF_ROUNDING: f64 = 0.5;
-
-/// What is off by so many times its tolerance is so for a reason that records may show.
-const MUCH: f64 = 4.0;
 
 /// Fewer parts of a kind say nothing of what is usual.
 const LEAST_PARTS: usize = 3;
@@ -337,12 +328,9 @@ impl Judge<'_> {
         }
         // What was computed again from the port's own inputs inherits nothing, and no rounding is as large as a row: a single
         // step in few bits may still do so much.
-        let adds = |most: f64| line.own.is_some_and(|own| own > most);
-        let is_other = told.report.as_ref().is_some_and(|report| {
-            let is_lossy = lossy_steps(report).next().is_some();
-            adds(OF_ROUNDING) && (differs(report) || is_lossy)
-                || found.half.is_some() && adds(MUCH * line.tolerance) && has_lossy_angles(report)
-        });
+        let is_much = line.own.is_some_and(|own| own > OF_ROUNDING);
+        let is_other =
+            is_much && told.report.as_ref().is_some_and(|own| differs(own) || has_lossy_step(own));
         let is_right = told.report.as_ref().is_some_and(covers) && !is_other;
         let how = if is_other { How::Recomputed } else { line.how };
         let line = Line { is_wrong: (line.is_wrong || is_other) && !is_right, how, ..line };

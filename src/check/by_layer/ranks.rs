@@ -74,6 +74,8 @@ pub struct Ranks {
     pub odd: Option<String>,
     /// What was given then, and what was got.
     pub handed: Vec<[String; 2]>,
+    /// Orders in which the pieces of ranks stand, of tokens or of other axes.
+    pub orders: Vec<Vec<usize>>,
     /// Tensors that all ranks should have the same, and a rank that does not.
     pub drifted: Vec<(String, usize)>,
 }
@@ -91,6 +93,7 @@ impl Ranks {
             told: Vec::new(),
             odd: None,
             handed: Vec::new(),
+            orders: Vec::new(),
             drifted: Vec::new(),
         }
     }
@@ -211,6 +214,7 @@ impl Ranks {
             told,
             odd,
             handed,
+            orders: joined.orders.into_keys().map(|(slots, _)| slots).collect(),
             drifted: joined.drifted,
         })
     }
