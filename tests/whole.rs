@@ -50,6 +50,54 @@ fn right_models_are_never_accused() {
     }
 }
 
+/// Angles in the model's own 16 bits are off by more than rounding makes of any number.
+#[test]
+fn angles_in_few_bits_are_no_rounding() {
+    let reference = at("long-llama-reference");
+    let found = compared(&reference, &at("long-llama-eager"));
+    assert!(found.is_same(), "{:?}", wrong_parts(&found));
+    let found = compared(&reference, &at("long-llama-angles"));
+    assert_eq!(wrong_parts(&found), ["model.layers.0.self_attn.out"]);
+    let told = summaries(&found);
+    let is_told = |told: &String| told.contains("positions, frequencies and angles");
+    assert!(told.iter().any(is_told), "{told:?}");
+}
+
+/// A module that was recorded by its last part alone.
+#[test]
+fn what_a_module_gives_stands_beside_its_last_part() {
+    let reference = at("bert-reference");
+    let found = compared(&reference, &at("bert-modules"));
+    assert!(found.is_same(), "{:?}", wrong_parts(&found));
+    let pair = |own: &str, other: &str| (format!("bert.{own}"), format!("bert.{other}"));
+    for own in [
+        pair("embeddings.LayerNorm.out", "embeddings"),
+        pair("encoder.layer.0.attention.output.LayerNorm.out", "encoder.layer.0.attention.output"),
+    ] {
+        assert!(found.matches.contains(&own), "{:?}", found.matches);
+    }
+    let found = compared(&reference, &at("bert-token-type"));
+    assert_eq!(wrong_parts(&found), ["bert.embeddings.LayerNorm.out"]);
+    let told =
+        "it reads bert.embeddings.word_embeddings.out + bert.embeddings.position_embeddings.out";
+    assert!(summaries(&found)[0].starts_with(told), "{:?}", summaries(&found));
+}
+
+/// Passes of a cache of which attention's inputs and outputs alone were recorded, beside one pass.
+#[test]
+fn mistakes_of_decoding_are_named_without_records() {
+    for (reference, port, layer, mistake) in [
+        ("llama", "llama-overwritten", 1, "as if it had been overwritten"),
+        ("llama", "llama-rotated-again", 1, "the operation of q_rot is applied to k_past"),
+        ("padded-llama", "llama-maskless-steps", 0, "mask-padding-missing"),
+    ] {
+        let found = compared(&at(&format!("{reference}-reference")), &at(port));
+        assert_eq!(found.first.and_then(|at| found.lines[at].layer), Some(layer), "{port}");
+        let told = summaries(&found);
+        assert!(told.iter().any(|told| told.contains(mistake)), "{port}: {told:?}");
+    }
+}
+
 #[test]
 fn tokens_are_aligned_by_their_ids() {
     let padded = compared(&at("llama-reference"), &at("llama-padded")).aligned.expect("aligned");
@@ -150,6 +198,13 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
             "the features go through GELU, not through GELU by tanh",
         ),
         ("gpt2", "bias", "transformer.h.0.mlp.out", 0, "the bias is not added"),
+        (
+            "mixtral",
+            "by-ranks",
+            "model.layers.0.mlp.out",
+            0,
+            "are made up to 1 on each of 2 ranks by itself",
+        ),
         (
             "mixtral",
             "router",
@@ -480,6 +535,30 @@ fn right_ranks_are_joined_and_not_accused() {
     }
 }
 
+/// What each rank adds to a sum in bf16 is rounded by itself.
+#[test]
+fn partial_sums_in_16_bits_are_as_exact_as_these() {
+    let found =
+        compared(&fixtures("ranks").join("reference-bf16"), &fixtures("ranks").join("heads-bf16"));
+    assert!(found.is_same() && found.compared() == 15, "{:?}", wrong_parts(&found));
+}
+
+/// Where no parameters tell it, what the ranks give does.
+#[test]
+fn a_matrix_that_was_cut_as_one_is_told_without_parameters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for rank in ["rank0", "rank1"] {
+        let to = folder.path().join(rank);
+        std::fs::create_dir(&to).expect("made");
+        let parts = fixtures("ranks").join("heads-fused").join(rank).join("parts.safetensors");
+        let kept = |name: &str| (!name.ends_with("weight")).then(|| name.to_owned());
+        renamed(&parts, &to.join("parts.safetensors"), kept);
+    }
+    let found = compared(&fixtures("ranks").join("reference"), folder.path());
+    let told = summaries(&found);
+    assert!(told.iter().any(|told| told.contains("is cut over the ranks as one")), "{told:?}");
+}
+
 /// What went into a later part of a stage is not what the stage got.
 #[test]
 fn a_stage_whose_input_was_not_recorded_is_not_accused() {
@@ -524,12 +603,12 @@ fn what_ranks_do_wrong_is_named() {
         ),
         (
             "stages-handed",
-            "model.layers.0.out",
+            "model.layers.1.in",
             "stage 1 got model.layers.0.post_attention_layernorm.in, and stage 0 was to give",
         ),
         (
             "stages-mlp",
-            "model.layers.0.out",
+            "model.layers.1.in",
             "stage 1 got model.layers.0.mlp.out, and stage 0 was to give model.layers.0.out",
         ),
         (
@@ -566,6 +645,16 @@ fn what_ranks_do_wrong_is_named() {
             "tokens-zigzag-gathered",
             "model.layers.1.self_attn.out",
             "keys and values stay in the zigzag order of 2 ranks",
+        ),
+        (
+            "heads-edge",
+            "model.embed_tokens.out",
+            "just the rows of words 7 are off, the first of those that a rank has",
+        ),
+        (
+            "tokens-zigzag-counted",
+            "model.layers.1.self_attn.out",
+            "positions are counted on from rank to rank",
         ),
         (
             "tokens-zigzag-chunk",

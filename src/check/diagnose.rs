@@ -72,6 +72,11 @@ impl Case<'_> {
         let (config, recorded) = (self.config, self.recorded);
         let situation = Situation { config, right: self.trace, recorded };
         let mut diagnosis = explain(situation, &whole, &wrong, patience, self.tried)?;
+        // What is rounded of a position grows with it: in a run of 16 bits that is no rounding of its numbers.
+        let has_lossy_angles = self.agreement.half().is_some()
+            && diagnosis.findings.iter().any(|found| {
+                found.kind == Some(Kind::Precision) && matches!(found.step, Name::QRot | Name::KRot)
+            });
         let mut unexplained = Vec::new();
         for step in std::mem::take(&mut diagnosis.unexplained) {
             match narrow_type(&whole, step)? {
@@ -95,6 +100,7 @@ impl Case<'_> {
         diagnosis.clues = clues(&whole, &diagnosis.unexplained)?;
         let is_rounding = diagnosis.unexplained.is_empty()
             && diagnosis.findings.iter().all(Finding::is_rounding)
+            && !has_lossy_angles
             && !steps.iter().any(has_overflowed);
         if is_rounding && !self.noise_counts {
             call_same(steps, |_| true);

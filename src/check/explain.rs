@@ -159,11 +159,16 @@ impl Explainer<'_, '_> {
     /// by nothing else. In runs of 16 bits every step rounds.
     fn lower<'c>(&mut self, narrow: impl Iterator<Item = &'c Candidate>) -> Result<()> {
         // At steps of which all that they read was recorded, they were tried before.
-        let is_tried = self.search.open().iter().all(|name| self.direct.contains(name));
-        if is_tried || self.search.whole().agreement().half().is_some() {
+        if self.search.open().iter().all(|name| self.direct.contains(name)) {
             return Ok(());
         }
-        let candidates: Vec<Candidate> = narrow.cloned().collect();
+        // In a run of 16 bits the numbers of all steps are rounded, and the angles of a rotation are none.
+        let is_half = self.search.whole().agreement().half().is_some();
+        let turns = |one: &Candidate| {
+            one.edits.iter().all(|edit| matches!(edit.at, Name::QRot | Name::KRot))
+        };
+        let candidates: Vec<Candidate> =
+            narrow.filter(|one| !is_half || turns(one)).cloned().collect();
         self.search.try_all(&candidates)?;
         Ok(())
     }
@@ -265,8 +270,9 @@ impl Explainer<'_, '_> {
 /// The mistakes of steps that were not recorded, at the items, rows or features at which a step is off, and at some heads.
 fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate]) -> Vec<Candidate> {
     let mut confined = Vec::new();
+    // No part of a step has a type of its own.
     let is_likely = |candidate: &&Candidate| {
-        candidate.cost <= cost::COMMON
+        candidate.cost <= cost::COMMON && candidate.kind != Kind::Precision
             || candidate.kind == Kind::Parameter && candidate.cost <= cost::PLAIN
     };
     for candidate in all.iter().filter(is_likely) {

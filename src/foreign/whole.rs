@@ -1,6 +1,6 @@
 //! What does a recording of a whole model hold: which tensor is what which part of it gave?
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use candle_core::DType;
 
@@ -235,7 +235,7 @@ pub fn shifted(name: &str, by: usize) -> String {
 }
 
 /// The layer in a path, and what stands behind it, or before it where nothing does: `model.layers.3.mlp`, `l_out-3`.
-fn layer_of(path: &str) -> (Option<usize>, &str) {
+pub(super) fn layer_of(path: &str) -> (Option<usize>, &str) {
     let Some(place) = layer_in(path) else { return (None, path) };
     let layer = path.get(place.clone()).and_then(|number| number.parse().ok());
     let before = path.get(..place.start).unwrap_or_default();
@@ -308,51 +308,6 @@ fn part_of(inner: &str, class: &str, layer: Option<usize>) -> (Part, u32) {
         None if kind.contains("linear") || kind == "conv1d" => (Part::Linear, 75),
         None => of(&kind).or_else(|| of(&lower)).unwrap_or((Part::Other, 75)),
     }
-}
-
-/// Which node of the other recording each is beside: the one of its name; else, of those that no name has, the one that
-/// stands at the same place, by layer, part and order, and has rows of the same width.
-#[must_use]
-pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
-    let places: HashMap<&str, usize> =
-        right.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
-    let mut found: Vec<Option<usize>> =
-        left.iter().map(|node| places.get(node.name.as_str()).copied()).collect();
-    let taken: HashSet<usize> = found.iter().copied().flatten().collect();
-    let mut open: Vec<usize> = (0..right.len()).filter(|at| !taken.contains(at)).collect();
-    // Where both have a module of one name, what goes into it has its name too.
-    let has = |nodes: &[Node], own: &Node| {
-        own.is_input && nodes.iter().any(|other| other.path == own.path)
-    };
-    open.retain(|at| right.get(*at).is_some_and(|own| !has(left, own)));
-    let is_behind = |nodes: &[Node], at: usize| {
-        nodes.iter().take(at).any(|node| node.layer.is_some())
-            && nodes.get(at).is_some_and(|node| node.layer.is_none())
-    };
-    for (place, (node, found)) in
-        left.iter().zip(&mut found).enumerate().filter(|(_, (_, found))| found.is_none())
-    {
-        if has(right, node) {
-            continue;
-        }
-        // What goes into a layer goes into none of the modules in it but the first.
-        let is_whole = |node: &Node| node.is_input && layer_of(&node.path).1.is_empty();
-        let key =
-            |node: &Node| (node.layer, node.part, node.is_input, is_whole(node), node.width());
-        let is_it = |at: &usize| {
-            right.get(*at).is_some_and(|other| {
-                key(other) == key(node) && is_behind(right, *at) == is_behind(left, place)
-            })
-        };
-        // Norms of one layer are told by where they stand.
-        let same_rank = open.iter().position(|at| {
-            is_it(at) && right.get(*at).is_some_and(|other| other.rank == node.rank)
-        });
-        if let Some(chosen) = same_rank.or_else(|| open.iter().position(is_it)) {
-            *found = Some(open.remove(chosen));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
+use super::decoding::first_wrong_pass;
 use super::entries::{given, in_one_type, seen_outside, take_from};
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
@@ -105,6 +106,11 @@ pub fn checked(
     }
     let entries = in_one_type(entries)?;
     let record = Record { config: Some(settings), entries };
+    let is_cached = sides.right.ranks.passes.len() > 1;
+    let of_pass = || match own[..] {
+        [] if is_cached => first_wrong_pass(sides, at, (path, &record), tolerances),
+        _ => Ok(None),
+    };
     match verdict(path, record.clone(), tolerances) {
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
@@ -125,15 +131,18 @@ pub fn checked(
             }
             if facts.is_empty()
                 && !explains(&report)
-                && sides.right.ranks.passes.len() > 1
-                && let Some(of_step) = of_a_step(&own, tolerances)
+                && is_cached
+                && let Some(of_step) = of_a_step(&own, tolerances).or(of_pass()?.filter(explains))
             {
                 return Ok(Some((Some(of_step), facts)));
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // Of passes that the reference has in one, each says itself what it got.
-        Err(_) if sides.right.ranks.passes.len() > 1 => by_itself(),
+        Err(_) if is_cached => match of_pass()? {
+            Some(report) => Ok(Some((Some(report), facts))),
+            None => by_itself(),
+        },
         // What the port has of it does not fit the reference's run.
         Err(error) => {
             facts.push(tr!(

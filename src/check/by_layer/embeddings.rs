@@ -1,12 +1,14 @@
 //! Which rows of its matrix did an embedding of the port read, where these are not those that the reference read?
 
+use std::collections::BTreeSet;
+
 use candle_core::{DType, Tensor};
 
 use super::measure::apart;
 use super::sides::{Row, Side, Sides};
 use base::error::{Result, shown};
 use file::Bundle;
-use foreign::Node;
+use foreign::{ModelPart, Node};
 use program::wide;
 
 /// So many rows are looked at.
@@ -180,4 +182,36 @@ pub fn not_zeroed(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<Str
         last,
         first
     )))
+}
+
+/// That just the words are off which are the first ones of their ranks: another rank has them, too.
+pub fn at_edges(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let (Some(node), Some(rows)) = (sides.nodes().get(at), sides.pairs(at, MANY)) else {
+        return Ok(None);
+    };
+    let Some(file) = sides.left.ranks.passes.first() else { return Ok(None) };
+    let words = numbers(file, &["input_ids".to_owned()], node.rows())?;
+    let ids = went_in(&sides.left, 0, node)?.or(words);
+    let (Some(ids), Some([meant, own])) = (ids, sides.of_pairs(at, &rows)?) else {
+        return Ok(None);
+    };
+    let logits = sides.nodes().iter().rfind(|node| node.part == ModelPart::Logits);
+    let share = logits.map_or(0, Node::width) / sides.right.ranks.count;
+    let Some(share) = i64::try_from(share).ok().filter(|share| *share > 1) else {
+        return Ok(None);
+    };
+    let mut off = BTreeSet::new();
+    for (place, row) in rows.iter().enumerate() {
+        let Some(id) = ids.get(row.left) else { return Ok(None) };
+        let row = |of: &Tensor| of.narrow(1, place, 1);
+        let is_off = apart(&row(&meant)?, &row(&own)?)? > tolerance;
+        if is_off != (*id > 0 && id % share == 0) {
+            return Ok(None);
+        }
+        off.extend(is_off.then(|| id.to_string()));
+    }
+    let words = off.into_iter().collect::<Vec<_>>().join(", ");
+    Ok((!words.is_empty()).then(|| {
+        tr!("just the rows of words {words} are off, the first of those that a rank has: the rank before adds a row of its own for them", words)
+    }))
 }

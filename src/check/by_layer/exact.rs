@@ -151,7 +151,9 @@ impl<'a> Exact<'a> {
         {
             return Ok(Some(name));
         }
-        let mut earlier = self.earlier(at, &rows, 1)?;
+        // What the port does not have is what the reference has, where it is right up to here.
+        let side = usize::from(self.sides.partner(input).is_some());
+        let mut earlier = self.earlier(at, &rows, side)?;
         earlier.retain(|(_, x)| x.dims() == recorded.dims());
         // One of them, or the sum of two.
         for places in (1..=2).flat_map(|count| choices(earlier.len(), count)) {
@@ -219,8 +221,10 @@ impl<'a> Exact<'a> {
         for place in start..at {
             let own = match self.sides.picked_by(place, at, rows)? {
                 Some([left, right]) => Some(if side == 0 { left } else { right }),
-                None if side == 0 && count(place) == count(at) => {
-                    self.sides.picked_left(place, rows)?
+                // What is the same for all items, as positions are, may be there once.
+                None if side == 0 && count(place) > 0 && count(at).is_multiple_of(count(place)) => {
+                    let rows: Vec<usize> = rows.iter().map(|row| row % count(place)).collect();
+                    self.sides.picked_left(place, &rows)?
                 }
                 None => None,
             };
@@ -307,7 +311,7 @@ impl<'a> Exact<'a> {
 
     /// The node that a part reads, what the part is, and its parameters in the reference; nothing where it reads several, or is
     /// read as no program.
-    fn as_program(&mut self, at: usize) -> Result<Option<(usize, Reading, Parameters)>> {
+    pub fn as_program(&mut self, at: usize) -> Result<Option<(usize, Reading, Parameters)>> {
         let Some((node, [input])) =
             self.sides.nodes().get(at).map(|node| (node, node.reads.as_slice()))
         else {

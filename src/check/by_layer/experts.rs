@@ -18,7 +18,7 @@ const MOST_CHOSEN: usize = 8;
 /// 2025).
 const LIMIT: f64 = 7.0;
 
-/// The expert that all tokens have may be added by each rank: once, and by so many.
+/// The expert that all tokens have may be added by each rank: once, and by so many. Of as many each may go by its own experts.
 const TIMES: [usize; 4] = [1, 2, 4, 8];
 
 /// What a unit gives for all rows: of each expert, and of the one that all tokens have.
@@ -150,6 +150,7 @@ impl Experts {
                     is_corrected: *is_corrected,
                     has_corrected_weights: *has_corrected_weights,
                     groups: None,
+                    ranks: 1,
                 })
             })
         });
@@ -189,7 +190,13 @@ impl Experts {
             let other = of_inputs(&own).then_some(Mixture { weighs_inputs: true, ..own });
             std::iter::once(own).chain(other)
         };
-        let all: Vec<Mixture> = all.flat_map(with_inputs).collect();
+        let mut all: Vec<Mixture> = all.flat_map(with_inputs).collect();
+        let is_split = |ranks: &&usize| self.first.len().is_multiple_of(**ranks);
+        if let Some(meant) = meant.filter(|meant| meant.routing.is_normed) {
+            let of = |ranks: &usize| Routing { ranks: *ranks, ..meant.routing };
+            let split = TIMES.iter().skip(1).filter(is_split).map(of);
+            all.extend(split.map(|routing| Mixture { routing, ..*meant }));
+        }
         let is_near = |own: &Mixture| {
             let far = |meant: &Mixture| Mixture { scale: meant.scale, ..*own }.differences(meant);
             meant.is_none_or(|meant| far(meant).len() < 3)
@@ -295,8 +302,12 @@ impl Experts {
             _ if own.has_corrected_weights => by[at],
             _ => score(logits[at]),
         };
-        let sum: f64 = if own.is_normed { order.iter().map(|at| weight(*at)).sum() } else { 1.0 };
-        order.into_iter().map(|at| (at, weight(at) / sum)).collect()
+        let rank = |at: usize| at * own.ranks / logits.len();
+        let sum = |at: usize| -> f64 {
+            let beside = order.iter().filter(|other| rank(**other) == rank(at));
+            if own.is_normed { beside.map(|other| weight(*other)).sum() } else { 1.0 }
+        };
+        order.iter().map(|at| (*at, weight(*at) / sum(*at))).collect()
     }
 
     /// What each expert gives for the rows that it is chosen for, where these are multiplied by its weights; 0 for others.

@@ -9,7 +9,7 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::attention::{checked, outputs};
 use super::clues::{clue, same_as};
-use super::embeddings::{not_zeroed, other_rows};
+use super::embeddings::{at_edges, not_zeroed, other_rows};
 use super::exact::Exact;
 use super::found::{Line, Named};
 use super::measure::{Measure, tolerance_of};
@@ -17,7 +17,7 @@ use super::mixtures::differences;
 use super::parameters::differing;
 use super::part::Parameters;
 use super::sides::Sides;
-use super::slips::slip;
+use super::slips::{cut_as_one, slip};
 use base::error::{Result, shown};
 use foreign::{ModelPart, Node};
 use program::wide;
@@ -132,6 +132,9 @@ fn explained(
         if facts.is_empty() && sides.right.ranks.count > 1 {
             facts.extend(not_zeroed(sides, at, found.tolerance)?);
         }
+        if facts.is_empty() && sides.right.ranks.count > 1 {
+            facts.extend(at_edges(sides, at, found.tolerance)?);
+        }
         if !facts.is_empty() {
             let what = tr!("beside what the reference gives for the same inputs").to_owned();
             return Ok(Some(Named { what, facts, report: None }));
@@ -153,6 +156,15 @@ fn explained(
     let is_explained = report.as_ref().is_some_and(|report| {
         report.diagnosis.as_ref().is_some_and(|found| !found.findings.is_empty())
     });
+    if facts.is_empty()
+        && !is_explained
+        && ranks > 1
+        && let rows = sides.some_rows(at, found.row, ROWS)
+        && let Some(told) = cut_as_one(sides, exact, (at, found), &rows)?
+    {
+        facts.push(told);
+        report = None;
+    }
     if facts.is_empty()
         && !is_explained
         && let Some(other) = exact.another_input(at, found)?

@@ -30,6 +30,8 @@ pub struct Routing {
     pub has_corrected_weights: bool,
     /// Among which groups of experts the choice is made, where it is not among all.
     pub groups: Option<Groups>,
+    /// On how many ranks the weights are made up to 1, each for the experts that it has.
+    pub ranks: usize,
 }
 
 /// The best groups of experts ("DeepSeek-V2", 2024, section 2.1.3).
@@ -134,6 +136,12 @@ impl Mixture {
             } else {
                 tr!("the weights of the experts that are chosen are made up to 1").to_owned()
             }
+        });
+        add(own.ranks != right.ranks, &|| {
+            tr!(
+                "the weights of the chosen experts are made up to 1 on each of {ranks} ranks by itself, over the experts that it has",
+                ranks = own.ranks
+            )
         });
         add(own.count != right.count, &|| {
             tr!(

@@ -3,6 +3,7 @@
 mod align;
 mod attention;
 mod clues;
+mod decoding;
 mod embeddings;
 mod entries;
 mod exact;

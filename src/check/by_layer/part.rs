@@ -30,7 +30,7 @@ pub struct Taken {
     /// What stands behind the part's path.
     pub name: String,
     rows: Option<(usize, usize)>,
-    is_transposed: bool,
+    pub is_transposed: bool,
 }
 
 impl Taken {

@@ -131,15 +131,33 @@ pub fn with_other_positions(sides: &Sides, at: usize, own: &Record) -> Vec<(Reco
             tr!("all tokens of a pass have the position of its first"),
         ),
     ];
-    let record = |position: Position| {
+    let counted = |position: Position| {
         let spans = spans(&chunks).into_iter();
         let of = |(first, end): (usize, usize)| (0..end - first).map(move |at| position(first, at));
-        let positions = Positions::new(vec![vec![spans.flat_map(of).collect()]]);
+        spans.flat_map(of).collect()
+    };
+    // What stands in a place of the reference's is counted where a rank has it.
+    let in_order = |order: &Vec<usize>| -> Option<Vec<usize>> {
+        let length = tokens / order.len();
+        let unit = |token: usize| order.iter().position(|slot| *slot == token / length);
+        (0..tokens).map(|token| Some(unit(token)? * length + token % length)).collect()
+    };
+    let record = |positions: Vec<usize>| {
+        let positions = Positions::new(vec![vec![positions]]);
         let config = Some(Settings { positions: Some(positions), ..settings.clone() });
         Record { config, entries: entries.clone() }
     };
     let told = |of_rank: &str, of_pass: &str| if ranks > 1 { of_rank } else { of_pass }.to_owned();
-    all.map(|(position, of_rank, of_pass)| (record(position), told(of_rank, of_pass))).into()
+    let all = all
+        .into_iter()
+        .map(|(position, of_rank, of_pass)| (record(counted(position)), told(of_rank, of_pass)));
+    let orders = sides.right.ranks.orders.iter();
+    let orders = orders.filter(|order| !order.is_empty() && tokens.is_multiple_of(order.len()));
+    let in_orders = orders.filter_map(in_order).map(|own| {
+        let told = tr!("positions are counted on from rank to rank, in the order in which these hold the tokens");
+        (record(own), told.to_owned())
+    });
+    all.chain(in_orders).collect()
 }
 
 /// The record of a pass of a cache with the places of its tokens in that as their positions, and what would be wrong then.

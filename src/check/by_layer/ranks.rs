@@ -72,6 +72,10 @@ pub struct Ranks {
     pub told: Vec<String>,
     /// That a stage got other numbers than the one before it gave.
     pub odd: Option<String>,
+    /// What was given then, and what was got.
+    pub handed: Vec<[String; 2]>,
+    /// Orders in which the pieces of ranks stand, of tokens or of other axes.
+    pub orders: Vec<Vec<usize>>,
     /// Tensors that all ranks should have the same, and a rank that does not.
     pub drifted: Vec<(String, usize)>,
 }
@@ -88,6 +92,8 @@ impl Ranks {
             are_stages: false,
             told: Vec::new(),
             odd: None,
+            handed: Vec::new(),
+            orders: Vec::new(),
             drifted: Vec::new(),
         }
     }
@@ -178,9 +184,9 @@ impl Ranks {
                 pass.push(file);
             }
         }
-        let mut joined = Joined::default();
+        let (mut joined, mut handed) = (Joined::default(), Vec::new());
         let join = |own: Vec<Bundle>| match &starts {
-            Some(_) => staged(place, own, &mut told),
+            Some(_) => staged(place, own, (&mut told, &mut handed)),
             None => joined.join(whole, place, own),
         };
         let passes = passes.into_iter().map(join).collect::<Result<_>>()?;
@@ -207,6 +213,8 @@ impl Ranks {
             are_stages: starts.is_some(),
             told,
             odd,
+            handed,
+            orders: joined.orders.into_keys().map(|(slots, _)| slots).collect(),
             drifted: joined.drifted,
         })
     }
@@ -253,7 +261,11 @@ fn starts(whole: &Bundle, ranks: &[Recording], is_stated: bool) -> Option<Vec<us
 }
 
 /// The files of stages as one. What a stage got is what the one before it gave.
-fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<Bundle> {
+fn staged(
+    place: &Path,
+    stages: Vec<Bundle>,
+    (told, odd): (&mut Vec<String>, &mut Vec<[String; 2]>),
+) -> Result<Bundle> {
     let mut tensors: Vec<(Info, Join)> = Vec::new();
     let mut before: Option<(usize, Node)> = None;
     for (rank, file) in stages.iter().enumerate() {
@@ -272,9 +284,10 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
             else {
                 continue;
             };
-            handed = Some(got.at);
             let tolerance = tolerance_of(&other)?;
-            if apart(&one, &other)? > tolerance {
+            if apart(&one, &other)? <= tolerance {
+                handed = Some(got.at);
+            } else {
                 let name = shown(&gave.name).into_owned();
                 let others = stages.get(last).map(nodes).unwrap_or_default();
                 let mut instead = None;
@@ -300,9 +313,7 @@ fn staged(place: &Path, stages: Vec<Bundle>, told: &mut Vec<String>) -> Result<B
                         name
                     ),
                 });
-                if let Some(own) = tensors.iter_mut().find(|(info, _)| info.name == gave.name) {
-                    own.1 = Join::One(rank, got.at);
-                }
+                odd.push([gave.name, got.name.clone()]);
             }
         }
         let infos = file.infos().iter().enumerate().filter(|(at, _)| Some(*at) != handed);

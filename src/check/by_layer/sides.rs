@@ -161,9 +161,20 @@ fn with_other_inputs(
             all.push(between);
             places.push(vec![Some(place)]);
         }
-        moved.push(all.len());
         all.push(node);
         places.push(beside.get(at).cloned().unwrap_or_default());
+        // What a stage got in place of what the one before it gave is what all behind it reads.
+        let gave = of(at).and_then(|at| others.get(at));
+        let handed =
+            right.ranks.handed.iter().find(|[own, _]| gave.is_some_and(|gave| gave.name == *own));
+        let got = handed.and_then(|[_, got]| others.iter().position(|other| other.name == *got));
+        if let (Some(place), Some(gave)) = (got, all.last()) {
+            let Node { name, path, layer, .. } = others[place].clone();
+            let (reads, part) = (vec![all.len() - 1], ModelPart::Between);
+            all.push(Node { name, path, layer, reads, part, is_input: true, ..gave.clone() });
+            places.push(vec![Some(place)]);
+        }
+        moved.push(all.len() - 1);
     }
     // The logits of a model are those of its last layer, where it does nothing more with them: that is so where a recording
     // that says what each part reads has no others.

@@ -2,7 +2,8 @@
 
 use candle_core::Tensor;
 
-use super::measure::{Source, apart, tolerance_of};
+use super::exact::Exact;
+use super::measure::{Measure, Source, apart, tolerance_of};
 use super::sides::Sides;
 use base::error::{Result, shown};
 use file::{open_place, open_ranks};
@@ -76,6 +77,55 @@ pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result
             "the pieces of the ranks are put together in the order {order}",
             order = listed.join(", ")
         )
+    }))
+}
+
+/// That the gate and the first projection of an MLP, one behind the other in a matrix, are cut over the ranks as if this were one:
+/// a rank has a stretch of the two together, and takes its halves as its parts of both.
+pub fn cut_as_one(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, found): (usize, Measure),
+    rows: &[usize],
+) -> Result<Option<String>> {
+    let Some((input, reading, mut parameters)) = exact.as_program(at)? else { return Ok(None) };
+    let taken = |name: Name| reading.taken.iter().find(|(own, _)| *own == name).map(|(_, own)| own);
+    for place in [0, 1] {
+        let both = [Name::MLP_GATE, Name::MLP_UP].map(|names| taken(names[place]));
+        let [Some(gate), Some(up)] = both else { continue };
+        let of = |name: &str| parameters.iter().find(|(own, _)| own == name).map(|(_, own)| own);
+        let (Some(one), Some(other)) = (of(&gate.name), of(&up.name)) else { return Ok(None) };
+        let axis = usize::from(gate.is_transposed);
+        let is_packed = gate.name == up.name;
+        let whole = if is_packed { one.clone() } else { Tensor::cat(&[one, other], axis)? };
+        let pieces = 2 * sides.right.ranks.count;
+        if !whole.dim(axis)?.is_multiple_of(pieces) {
+            return Ok(None);
+        }
+        let pieces = whole.chunk(pieces, axis)?;
+        let half = |from: usize| {
+            Tensor::cat(&pieces.iter().skip(from).step_by(2).collect::<Vec<_>>(), axis)
+        };
+        let (gate, up) = (gate.name.clone(), up.name.clone());
+        let others = match is_packed {
+            true => vec![(gate, Tensor::cat(&[half(0)?, half(1)?], axis)?)],
+            false => vec![(gate, half(0)?), (up, half(1)?)],
+        };
+        for (name, other) in others {
+            parameters.retain(|(own, _)| *own != name);
+            parameters.push((name, other.contiguous()?));
+        }
+    }
+    let (Some([_, x]), Some([_, own])) =
+        (sides.picked_by(input, at, rows)?, sides.picked(at, rows)?)
+    else {
+        return Ok(None);
+    };
+    let given = reading.gives(&x, &parameters)?;
+    let is_it = given
+        .is_some_and(|given| apart(&own, &given).is_ok_and(|off| off <= 4.0 * found.tolerance));
+    Ok(is_it.then(|| {
+        tr!("the matrix of gate and first projection, one behind the other, is cut over the ranks as one: the first ranks have of the gate alone, the last of the projection").to_owned()
     }))
 }
 

@@ -1,0 +1,154 @@
+//! Which tensor of a recording of a whole model is beside which of another one's?
+
+use std::collections::{HashMap, HashSet};
+
+use super::names::last_segment;
+use super::whole::{Node, Part, layer_of};
+
+/// Which node of the other recording each is beside: the one of its name; else, of those that no name has, what gives the same
+/// in a recording; else the one that stands at the same place, by layer, part and order, and has rows of the same width, of the
+/// same last name if there is one.
+#[must_use]
+pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
+    let places: HashMap<&str, usize> =
+        right.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
+    let mut found: Vec<Option<usize>> =
+        left.iter().map(|node| places.get(node.name.as_str()).copied()).collect();
+    let taken: HashSet<usize> = found.iter().copied().flatten().collect();
+    let mut open: Vec<usize> = (0..right.len()).filter(|at| !taken.contains(at)).collect();
+    // Where both have a module of one name, what goes into it has its name too.
+    let has = |nodes: &[Node], own: &Node| {
+        own.is_input && nodes.iter().any(|other| other.path == own.path)
+    };
+    open.retain(|at| right.get(*at).is_some_and(|own| !has(left, own)));
+    // Of modules within each other the innermost comes first.
+    let mut outer = open.clone();
+    outer.sort_by_key(|at| right.get(*at).map(|own| usize::MAX - own.path.len()));
+    for at in outer {
+        let Some(last) = right.get(at).and_then(|own| last_within(left, own)) else { continue };
+        open.retain(|own| *own != at);
+        if let Some(place) = found.get_mut(last) {
+            place.get_or_insert(at);
+        }
+    }
+    let (keys, others) = (keys(left), keys(right));
+    // Names tell by their ends where each side has one alone; else the place in the layer does, and else the order.
+    for step in [Told::ByName, Told::ByRank, Told::ByOrder] {
+        for (at, key) in keys.iter().enumerate() {
+            if found.get(at) != Some(&None) || left.get(at).is_none_or(|own| has(right, own)) {
+                continue;
+            }
+            let is_it = |other: &usize| others.get(*other).is_some_and(|other| other.is(key, step));
+            let is_alike = |(at, own): &(usize, &Key)| {
+                found.get(*at) == Some(&None) && own.is(key, Told::ByName)
+            };
+            let is_one = || {
+                keys.iter().enumerate().filter(is_alike).count() == 1
+                    && open.iter().filter(|at| is_it(at)).count() == 1
+            };
+            if step == Told::ByName && !is_one() {
+                continue;
+            }
+            if let Some(chosen) = open.iter().position(is_it) {
+                found[at] = Some(open.remove(chosen));
+            }
+        }
+    }
+    found
+}
+
+/// By what a node without a partner of its name is told.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    ByName,
+    ByRank,
+    ByOrder,
+}
+
+/// What a node and its partner have in common.
+struct Key<'a> {
+    kind: (Option<usize>, Part, usize),
+    /// Whether it goes into a module, into a whole layer, and stands behind all layers.
+    place: [bool; 3],
+    rank: u32,
+    name: &'a str,
+}
+
+fn keys(nodes: &[Node]) -> Vec<Key<'_>> {
+    let mut has_layers = false;
+    let mut all = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        has_layers |= node.layer.is_some();
+        let inner = layer_of(&node.path).1;
+        // What goes into a layer goes into none of the modules in it but the first.
+        let is_whole = node.is_input && inner.is_empty();
+        let place = [node.is_input, is_whole, has_layers && node.layer.is_none()];
+        let kind = (node.layer, node.part, node.width());
+        all.push(Key { kind, place, rank: node.rank, name: last_segment(inner) });
+    }
+    all
+}
+
+impl Key<'_> {
+    fn is(&self, other: &Self, told: Told) -> bool {
+        (self.kind, self.place) == (other.kind, other.place)
+            && match told {
+                Told::ByName => self.name == other.name,
+                Told::ByRank => self.rank == other.rank,
+                Told::ByOrder => true,
+            }
+    }
+}
+
+/// The node of a recording that is what a module gives which has others within: what its last one does stands under that one's
+/// name alone.
+fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
+    let is_within = |node: &Node| {
+        let inner = node.path.strip_prefix(own.path.as_str());
+        inner.is_some_and(|inner| inner.starts_with(['.', '/']))
+    };
+    let is_said = recording.iter().any(|node| !node.reads.is_empty());
+    let last = recording.iter().rposition(|node| !node.is_input && is_within(node));
+    let is_it = |at: &usize| recording.get(*at).is_some_and(|last| last.width() == own.width());
+    last.filter(is_it).filter(|_| is_said && !own.is_input)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::*;
+
+    fn node(path: &str, reads: Vec<usize>) -> Node {
+        Node {
+            at: 0,
+            name: format!("{path}.out"),
+            path: path.to_owned(),
+            is_input: false,
+            part: Part::Embedding,
+            rank: 0,
+            layer: None,
+            reads,
+            eps: None,
+            shape: vec![2, 3],
+            dtype: DType::F32,
+        }
+    }
+
+    #[test]
+    fn ends_of_names_tell_before_order_does() {
+        let of =
+            |all: &[&str]| -> Vec<Node> { all.iter().map(|own| node(own, Vec::new())).collect() };
+        let found = matched(&of(&["model.wte", "model.wpe"]), &of(&["wpe", "wte"]));
+        assert_eq!(found, [Some(1), Some(0)]);
+        let found = matched(&of(&["model.words", "model.places"]), &of(&["a", "b"]));
+        assert_eq!(found, [Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn a_module_is_beside_its_last_part_in_a_recording() {
+        let left = [node("bert.emb.words", Vec::new()), node("bert.emb.norm", vec![0])];
+        let right = [node("bert.emb", Vec::new()), node("bert", Vec::new())];
+        assert_eq!(matched(&left, &right), [None, Some(0)]);
+    }
+}
