@@ -83,6 +83,9 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "serving-wrong-last-unwritten"
             | "serving-scales-halves"
             | "serving-wrong-scales-halves"
+            | "serving-wrong-high-halves"
+            | "serving-wrong-codes-wrap"
+            | "serving-wrong-scale-grows"
             // Splits are kept without the sink, which is counted in the merge.
             | "serving-sink-in-merge"
             | "serving-wrong-merge-sink" => 2,

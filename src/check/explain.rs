@@ -17,7 +17,7 @@ use super::search::Search;
 use super::thresholds::LEAST_CELLS;
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Kind, Name, Step, Trace};
+use program::{Axis, Change, EightBits, Kind, Name, Op, Slip, Step, Trace};
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
@@ -62,6 +62,11 @@ impl Explainer<'_, '_> {
         let tells = self.search.tells();
         let untried = self.search.try_by_cost(likely)?;
         let each = started.elapsed() / tried.unwrap_or(u32::MAX);
+        // Of two types of fp8 one may stand for half of the other's numbers, as another scale does.
+        if tells && self.search.open().is_empty() {
+            let readings = all.iter().filter(|one| is_other_reading(one));
+            self.search.try_rivals(&readings.cloned().collect::<Vec<_>>())?;
+        }
         // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
         if tells && self.search.whole().agreement().half().is_some() {
             let norms = free::of_norms(self.situation.right, &self.situation.config.sizes);
@@ -267,7 +272,17 @@ impl Explainer<'_, '_> {
     }
 }
 
-/// The mistakes of steps that were not recorded, at the items, rows or features at which a step is off, and at some heads.
+/// Whether fp8 is read as another type of fp8 throughout.
+fn is_other_reading(candidate: &Candidate) -> bool {
+    let is_fp8 = |own: &EightBits| own.name().starts_with("fp8");
+    candidate.edits.iter().all(|edit| match &edit.change {
+        Change::Before(_, Op::Slip(Slip::ReadAs(own, other)), _) => is_fp8(own) && is_fp8(other),
+        _ => false,
+    })
+}
+
+/// The mistakes of steps that were not recorded, at the items, rows or features at which a step is off, and at some heads or
+/// splits.
 fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate]) -> Vec<Candidate> {
     let mut confined = Vec::new();
     // No part of a step has a type of its own.
@@ -290,7 +305,7 @@ fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate])
                 matches!(axis, Axis::Batch | Axis::Query | Axis::HeadDim | Axis::ValueDim);
             let here = off.iter().filter(|(other, _)| is_told && *other == axis);
             let mut choices: Vec<Vec<usize>> = here.map(|(_, places)| places.clone()).collect();
-            if axis == Axis::Head {
+            if matches!(axis, Axis::Head | Axis::Split) {
                 choices.extend(some_of(size));
             }
             confined
@@ -300,7 +315,7 @@ fn confined_before(trace: &Trace, off: &[(Axis, Vec<usize>)], all: &[Candidate])
     confined
 }
 
-/// The heads that people leave out or treat alone: each one, all but one at an end, the halves.
+/// The heads or splits that people leave out or treat alone: each one, all but one at an end, the halves.
 fn some_of(count: usize) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = (0..count).map(|head| vec![head]).collect();
     let ranges = [1..count, 0..count - 1, 0..count / 2, count / 2..count];

@@ -51,6 +51,26 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 factor = format!("{factor:.4}"),
                 name
             )
+        } else if let Some(count) = wrapped([place, meant.len()], [&stood, &meant], &scales) {
+            tr!(
+                "{name} is {stated} at {cell}, and {codes} stands for {recorded} there: what is beyond the range of {count} whole \
+                 numbers was not cut off, and wraps round",
+                name,
+                stated,
+                cell = format!("{cell:?}"),
+                codes,
+                recorded,
+                count
+            )
+        } else if let Some((tokens, factor)) = older(read[0].dims(), &stood, &meant) {
+            tr!(
+                "the first {tokens} tokens of {codes} stand for {factor} times {name}, the others for {name}: they stay in the \
+                 scale that they were written in",
+                tokens,
+                codes,
+                factor = format!("{factor:.4}"),
+                name
+            )
         } else if largest {
             tr!(
                 "{name} is {stated} at {cell}, and {codes} stands for {recorded} there, the largest number that it has: what \
@@ -222,6 +242,36 @@ fn furthest(codes: &[f64], scales: &[f64], [stood, meant]: [&[f64]; 2]) -> Optio
     // What is cut off becomes the largest number again and again.
     let is_cut_off = is_cut_off(at) && (0..codes.len()).filter(|at| is_cut_off(*at)).count() > 1;
     (excess(at) > 1.0).then_some((at, is_cut_off))
+}
+
+/// How many whole numbers there are, where one is off by as many of their steps.
+fn wrapped([place, count]: [usize; 2], [stood, meant]: [&[f64]; 2], scales: &[f64]) -> Option<u32> {
+    let off = |at: usize| (meant[at] - stood[at]) / scales[at];
+    let is_turned = |at: usize, all: f64| {
+        let turns = (off(at) / all).round();
+        turns.abs() >= 1.0 && (off(at) - turns * all).abs() < 1.01
+    };
+    let fits = |all: &u32| {
+        let all = f64::from(*all);
+        is_turned(place, all) && (0..count).all(|at| off(at).abs() < 1.01 || is_turned(at, all))
+    };
+    [256, 16].into_iter().find(fits)
+}
+
+/// How many tokens at the start of (item, head, token, feature) stand for a multiple of what was meant, and by which factor.
+fn older(shape: &[usize], stood: &[f64], meant: &[f64]) -> Option<(usize, f64)> {
+    let &[_, _, tokens, features] = shape else { return None };
+    let of = |all: &[f64], is_in: &dyn Fn(usize) -> bool| -> Vec<f64> {
+        let own = all.iter().enumerate().filter(|(at, _)| is_in(at / features % tokens));
+        own.map(|(_, number)| *number).collect()
+    };
+    let factor =
+        |is_in: &dyn Fn(usize) -> bool| multiple(&of(stood, is_in), &of(meant, is_in), ROUNDED);
+    let is_plain = |factor: f64| (factor - 1.0).abs() <= ROUNDED;
+    let is_right = |token: usize| factor(&|own| own == token).is_some_and(is_plain);
+    let count = (0..tokens).rev().find(|token| !is_right(*token))? + 1;
+    let found = factor(&|own| own < count).filter(|found| count < tokens && !is_plain(*found))?;
+    Some((count, found))
 }
 
 /// By which factor numbers are those that were meant, all of them but for rounding, where it is neither 0 nor 1.

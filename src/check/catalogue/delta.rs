@@ -248,6 +248,12 @@ pub const ALL: &[Mistake] = &[
                 "g = g.cumsum(-1)  # over the sequence",
                 "g = g.view(B, H, -1, size).cumsum(-1)"
             ),
+            way!(
+                CumulativeRead,
+                "what queries and keys read of the state is decayed by all tokens before, not from the start of their chunk",
+                "o = (q * g_all.exp()) @ state + …  # g_all = g.cumsum(-1) over the sequence",
+                READ
+            ),
         ],
         seen: &[],
     },

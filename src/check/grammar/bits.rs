@@ -93,6 +93,11 @@ impl Grammar<'_> {
             let less = Slip::Add { factor: -1.0, addend: 0.0 };
             let told = tr!("{zero} is subtracted, and nothing is scaled", zero);
             add(Kind::Omitted, Change::Become(less.into(), vec![*codes, *zero]), told);
+            let told = tr!(
+                "the offset is added before the scale, and scaled: (x + offset) · {scale}, not x · {scale} + offset",
+                scale
+            );
+            add(Kind::Replaced, Change::Before(2, Slip::Product.into(), vec![*scale]), told);
             let told = tr!("{scale} is applied twice", scale);
             add(Kind::Repeated, after(*own, &[*scale]), told);
             self.constant_zero(step.name, *zero);
@@ -104,6 +109,7 @@ impl Grammar<'_> {
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
         }
+        self.unscaled_rest(step, *scale);
         self.scales(step, *scale);
         self.scaled_prefix(step);
         let Some(numbers) = self.right.step(*codes).map(|step| &step.value) else { return };
@@ -117,11 +123,57 @@ impl Grammar<'_> {
                     other_name
                 );
                 let change = Change::before(0, Slip::ReadAs(own, other));
+                if matches!(
+                    (own, other),
+                    (EightBits::Int4, EightBits::Uint4) | (EightBits::Uint4, EightBits::Int4)
+                ) {
+                    self.in_one_half(step, &change, &told);
+                }
                 self.add(Kind::Replaced, cost::COMMON, step.name, change, told);
             }
             self.without_its_middle(step.name, &read, own);
             if matches!(own, EightBits::Int4 | EightBits::Uint4 | EightBits::E2m1) {
                 self.halves_of_bytes(step);
+            }
+        }
+    }
+
+    /// The same in the low or the high halves of bytes alone.
+    fn in_one_half(&mut self, step: &Step, change: &Change, told: &str) {
+        let count = step.axes.shape().last().copied().unwrap_or_default();
+        for (first, which) in
+            [(0, tr!("the low halves of bytes")), (1, tr!("the high halves of bytes"))]
+        {
+            let places = (first..count).step_by(2).collect();
+            let half = Change::Confined(Box::new(change.clone()), 3, places);
+            let told = tr!("{told}, in {which} alone", told, which);
+            self.add(Kind::Replaced, cost::COMMON, step.name, half, told);
+        }
+    }
+
+    /// What a loop over whole tiles of tokens or features leaves unscaled.
+    fn unscaled_rest(&mut self, step: &Step, scale: Name) {
+        let shape = step.axes.shape();
+        for (axis, what) in [(2, tr!("tokens")), (3, tr!("features"))] {
+            let size = shape.get(axis).copied().unwrap_or_default();
+            let mut known = Vec::new();
+            for tile in [4, 8, 16, 32, 64] {
+                let rest = size % tile;
+                if rest == 0 || rest == size || known.contains(&rest) {
+                    continue;
+                }
+                known.push(rest);
+                let omitted =
+                    Change::Confined(Box::new(Change::Omit), axis, (size - rest..size).collect());
+                let told = tr!(
+                    "{scale} is not applied to the last {rest} of {size} {what}, which are behind the last whole tile of {tile}",
+                    scale,
+                    rest,
+                    size,
+                    what,
+                    tile
+                );
+                self.add(Kind::Omitted, cost::COMMON, step.name, omitted, told);
             }
         }
     }

@@ -34,7 +34,10 @@ impl Grammar<'_> {
             Op::Weighting(Weighting::Softmax { .. }) => self.streamed(step),
             Op::Gradient(_) => self.part_of_sum(step),
             Op::Heads(Heads::Append) => self.slots(step),
-            Op::Heads(Heads::Repeat { times, .. }) => self.repeated_behind(step, *times),
+            Op::Heads(Heads::Repeat { times, .. }) => {
+                self.repeated_behind(step, *times);
+                self.rounded_group(step, *times);
+            }
             _ => {}
         }
     }
@@ -160,6 +163,22 @@ impl Grammar<'_> {
             let edits = vec![along(Along::Zero(vec![empty])), along(Along::Take(places))];
             self.add_all(Kind::Axes, cost::PLAIN, edits, step.name, told);
         }
+    }
+
+    /// Query heads whose key head is found by the next power of two of a group.
+    fn rounded_group(&mut self, step: &Step, times: usize) {
+        let (wide, heads) = (times.next_power_of_two(), self.sizes.heads);
+        if wide == times {
+            return;
+        }
+        let places = (0..heads).map(|head| head / wide * times).collect();
+        let change = after(Slip::Along(1, Along::Take(places)), &[]);
+        let told = tr!(
+            "the key head of a query head is head // {wide}, the next power of two of a group's {times}",
+            wide,
+            times
+        );
+        self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
     }
 
     /// Heads that are repeated behind the token axis, and viewed as heads.

@@ -14,8 +14,8 @@ type Start<'a> = &'a dyn Fn(usize) -> Option<usize>;
 
 /// Parts so many places away are tried.
 const NEAR: usize = 3;
-/// Where the maximum grows by less than this, kernels may leave the rescaling out, in natural logarithms.
-const GROWTHS: [f64; 6] = [0.5, 1.0, 2.0, 4.0, 8.0 * std::f64::consts::LN_2, 8.0];
+/// Where the maximum grows by less than this, kernels may leave the rescaling out: in natural logarithms, or in those of base 2.
+const GROWTHS: [f64; 8] = [0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 10.0, 16.0];
 
 impl Grammar<'_> {
     /// Features that are multiplied in blocks, of which one side's pointer does not move on.
@@ -278,16 +278,13 @@ impl Grammar<'_> {
     fn of_little_growth(&self) -> Result<Vec<(Tensor, String)>> {
         let Some(step) = self.right.step(Name::TileFactor) else { return Ok(Vec::new()) };
         let cells = |growth: f64| {
-            let cells = step.value.gt((-growth).exp())?;
-            Ok((
-                cells,
-                tr!(
-                    "where the maximum grows by less than {growth}",
-                    growth = format!("{growth:.4}").trim_end_matches('0').trim_end_matches('.')
-                ),
-            ))
+            let natural = tr!("where the maximum grows by less than {growth}", growth);
+            let binary = tr!("where the maximum grows by less than {growth} in base 2", growth);
+            let factor = growth * std::f64::consts::LN_2;
+            [(growth, natural), (factor, binary)]
         };
-        GROWTHS.into_iter().map(cells).collect()
+        let cells = GROWTHS.into_iter().flat_map(cells);
+        cells.map(|(growth, told)| Ok((step.value.gt((-growth).exp())?, told))).collect()
     }
 
     /// Scores that are not capped, or not scaled, in one part alone.

@@ -4,7 +4,9 @@ use candle_core::{Device, Tensor};
 
 use super::Grammar;
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Name, PartSlip, PartStage, Parted, Slip, Weigh};
+use program::{
+    Block, Change, Edit, Heads, Kind, Name, PartSlip, PartStage, Parted, Rearrange, Slip, Weigh,
+};
 
 /// What reads the log-sum-exps of splits.
 const READERS: [Name; 2] = [Name::Lse, Name::SplitWeights];
@@ -29,6 +31,86 @@ impl Grammar<'_> {
         }
         self.partly_filled(count, items);
         self.between_levels(count);
+        self.viewed_in_one_split(count);
+        self.splits_as_heads();
+        self.next_row(count);
+    }
+
+    /// Log-sum-exps whose splits and heads lie in memory the other way round than they are read.
+    fn splits_as_heads(&mut self) {
+        let Some(lse) = self.right.step(Name::SplitLse) else { return };
+        let (sizes, result) = (lse.axes.shape(), lse.axes.iter().collect::<Vec<_>>());
+        let &[splits, items, heads, queries] = sizes.as_slice() else { return };
+        if heads < 2 || splits < 2 {
+            return;
+        }
+        let turn = |view: Vec<usize>, order: [usize; 4]| {
+            let (order, result) = (order.to_vec(), result.clone());
+            let turn = Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result });
+            Change::before(0, turn)
+        };
+        // Out of memory's order, and into that of the readers.
+        let of_heads = [
+            turn(sizes.clone(), [1, 2, 0, 3]),
+            turn(vec![items, splits, heads, queries], [1, 0, 2, 3]),
+        ];
+        let of_splits = [
+            turn(sizes.clone(), [1, 0, 2, 3]),
+            turn(vec![items, heads, splits, queries], [2, 0, 1, 3]),
+        ];
+        for (turns, stored, read) in [
+            (of_heads, "item, head, split", "item, split, head"),
+            (of_splits, "item, split, head", "item, head, split"),
+        ] {
+            let edits =
+                READERS.map(|name| turns.clone().map(|change| Edit::new(name, change))).concat();
+            let told = tr!(
+                "the log-sum-exps of the splits lie as ({stored}), and are read as ({read})",
+                stored,
+                read
+            );
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
+    /// One split whose tokens and heads lie in memory the other way round than they are read.
+    fn viewed_in_one_split(&mut self, count: usize) {
+        let Some(lse) = self.right.step(Name::SplitLse) else { return };
+        let (sizes, result) = (lse.axes.shape(), lse.axes.iter().collect::<Vec<_>>());
+        let &[splits, items, heads, queries] = sizes.as_slice() else { return };
+        if heads < 2 || queries < 2 {
+            return;
+        }
+        let turned = vec![splits, items, queries, heads];
+        for (view, told) in [
+            (sizes, tr!("lies as (query, head) and is read as (head, query)")),
+            (turned, tr!("lies as (head, query) and is read as (query, head)")),
+        ] {
+            for at in 0..count {
+                let (view, order, result) = (view.clone(), vec![0, 1, 3, 2], result.clone());
+                let turn = Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result });
+                let in_part = Slip::InPart { axis: 0, places: vec![at], moved: turn };
+                let change = Change::before(0, in_part);
+                let edits = READERS.map(|name| Edit::new(name, change.clone())).to_vec();
+                let told = tr!("the log-sum-exp of split {at} {told}", at, told);
+                self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+            }
+        }
+    }
+
+    /// Splits that are loaded up to a power of two.
+    fn next_row(&mut self, count: usize) {
+        if count.is_power_of_two() || self.right.step(Name::Sinks).is_some() {
+            return;
+        }
+        let slipped = |stage: PartStage| Parted { stage, slip: Some(PartSlip::NextRow) };
+        let read = vec![Name::SplitOutputs, Name::SplitLse];
+        let merged = Change::Become(slipped(PartStage::Merged).into(), read);
+        let merged = Edit::new(Name::HeadOutputs, merged);
+        let lse = Edit::new(Name::Lse, Change::Replace(slipped(PartStage::Merge).into()));
+        for edits in [vec![lse, merged.clone()], vec![merged]] {
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, PartSlip::NextRow.told());
+        }
     }
 
     /// Splits that the last keys of an item fill in part, which are not merged where splits are counted rounded down.

@@ -321,17 +321,26 @@ impl Grammar<'_> {
             self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
         }
         let group = self.sizes.heads / self.sizes.kv_heads.max(1);
+        let of_heads: [(&dyn Fn(usize) -> usize, &str); 2] = [
+            (
+                &|head| head / group,
+                tr!("each query head has the log-sum-exps of the head with its key head's number"),
+            ),
+            (
+                &|head| head / group * group,
+                tr!("each query head has the log-sum-exps of the first of its group"),
+            ),
+        ];
         if let Some(axis) =
             own.axes.iter().position(|(axis, _)| axis == Axis::Head).filter(|_| group > 1)
         {
-            let of_key = (0..self.sizes.heads).map(|head| head / group).collect();
-            let take = Slip::Along(axis, Along::Take(of_key));
-            let change = Change::before(0, take);
-            let told =
-                tr!("each query head has the log-sum-exps of the head with its key head's number");
-            let taken = Edit::new(Name::SplitWeights, change.clone());
-            for edits in [both(&change), vec![taken.clone()], vec![weighed.clone(), taken]] {
-                self.add_all(Kind::Axes, cost::COMMON, edits, Name::SplitWeights, told);
+            for (from, told) in of_heads {
+                let take = Along::Take((0..self.sizes.heads).map(from).collect());
+                let change = Change::before(0, Slip::Along(axis, take));
+                let taken = Edit::new(Name::SplitWeights, change.clone());
+                for edits in [both(&change), vec![taken.clone()], vec![weighed.clone(), taken]] {
+                    self.add_all(Kind::Axes, cost::COMMON, edits, Name::SplitWeights, told);
+                }
             }
         }
         for at in [0, count - 1] {

@@ -349,6 +349,18 @@ impl Table {
                     );
                     add(read, told);
                 }
+                let newest = self.of_keys(|at, key| {
+                    let is_it = at == own && key + 1 == *self.lengths.get(at)?;
+                    let (at, key) =
+                        if is_it { (other, self.lengths.get(other)? - 1) } else { (at, key) };
+                    Some(self.first(at, key / self.page)? + key % self.page)
+                });
+                let told = tr!(
+                    "the newest key of sequence {own} is that of sequence {other}, as where both write it to a page that they share",
+                    own,
+                    other
+                );
+                add(newest, told);
                 let read =
                     self.read(|at, page| self.first(if at == own { other } else { at }, page));
                 add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));

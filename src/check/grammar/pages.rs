@@ -55,6 +55,13 @@ fn turns(page: usize) -> Vec<(PageTurn, String)> {
             features
         );
         all.push((PageTurn::Split(features), told));
+        let told = tr!(
+            "pages of {page} slots, each with its features, are read as if they held {features} features of all slots after each other",
+            page,
+            features
+        );
+        all.push((PageTurn::SplitRead(features), told.clone()));
+        all.push((PageTurn::SplitReadWhole(features), told));
     }
     all
 }
@@ -75,12 +82,17 @@ impl Grammar<'_> {
         let window = self.causal().and_then(|(_, window)| usize::try_from(window?).ok());
         let mut known = HashSet::from([right.clone()]);
         let mut add = |read: Vec<usize>, told: String| {
-            // Beyond the last slot a cache is read from its beginning.
-            let read: Vec<usize> = read.into_iter().map(|slot| slot % all.max(1)).collect();
-            if read.len() == right.len() && known.insert(read.clone()) {
-                let change =
-                    Change::Become(Slip::Slots { read, turned: None }.into(), vec![pages.name]);
-                self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+            // Beyond the last slot a cache is read from its beginning, or that slot is read.
+            let around = read.iter().map(|slot| slot % all.max(1)).collect();
+            let last = read.iter().map(|slot| (*slot).min(all.saturating_sub(1))).collect();
+            let at_last = tr!("{told}, and beyond the cache its last slot is read", told);
+            for (read, told) in [(around, told), (last, at_last)] {
+                let read: Vec<usize> = read;
+                if read.len() == right.len() && known.insert(read.clone()) {
+                    let slip = Slip::Slots { read, turned: None };
+                    let change = Change::Become(slip.into(), vec![pages.name]);
+                    self.add(Kind::Axes, cost::PLAIN, step.name, change, told);
+                }
             }
         };
         table.shifted(&mut add, all);

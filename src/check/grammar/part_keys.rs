@@ -1,7 +1,7 @@
 //! Which other keys may parts have?
 
 use super::kernels::BLOCKS;
-use program::Parts;
+use program::{Axis, Parts};
 
 /// The keys of each part.
 pub type Keys = Vec<Vec<(usize, usize)>>;
@@ -34,8 +34,17 @@ pub(super) fn apart_by_others(parts: &Parts, keys: usize) -> Vec<(Keys, String)>
     strides.map(of).collect()
 }
 
+/// Parts that begin or end with a whole page.
+pub(super) fn rounded(parts: &Parts) -> Vec<(Keys, String)> {
+    let mut all = rounded_starts(parts);
+    if parts.axis == Axis::Split {
+        all.extend(rounded_ends(parts));
+    }
+    all
+}
+
 /// Parts that begin some keys early, as where a start is rounded down to a page and an end up.
-pub(super) fn rounded_starts(parts: &Parts) -> Vec<(Keys, String)> {
+fn rounded_starts(parts: &Parts) -> Vec<(Keys, String)> {
     let size = |(first, end): &(usize, usize)| end.saturating_sub(*first);
     let least = parts.keys.iter().flatten().map(size).min().unwrap_or_default();
     let of = |page: usize| -> (Keys, String) {
@@ -51,6 +60,33 @@ pub(super) fn rounded_starts(parts: &Parts) -> Vec<(Keys, String)> {
         (parts.keys.first().cloned().into_iter().chain(rest).collect(), told)
     };
     BLOCKS.into_iter().filter(|page| *page > 1 && *page <= least).map(of).collect()
+}
+
+/// Parts that end with their last whole page, of which the next one begins where it should.
+fn rounded_ends(parts: &Parts) -> Vec<(Keys, String)> {
+    let mut all: Vec<(Keys, String)> = Vec::new();
+    for page in BLOCKS.into_iter().filter(|page| *page > 1 && page.is_power_of_two()) {
+        for (at, spans) in parts.keys.iter().enumerate() {
+            let whole =
+                |(first, end): &(usize, usize)| (*first, first + (end - first) / page * page);
+            let ends: Vec<_> = spans.iter().map(whole).collect();
+            let mut keys = parts.keys.clone();
+            if ends == *spans || at + 1 == keys.len() {
+                continue;
+            }
+            keys[at] = ends;
+            let told = tr!(
+                "{name} {at} ends with its last whole page of {page} keys: those between it and the next one are never seen",
+                name = parts.axis.told(),
+                at,
+                page
+            );
+            if all.iter().all(|(known, _)| *known != keys) {
+                all.push((keys, told));
+            }
+        }
+    }
+    all
 }
 
 /// Parts that count the keys of the first, or all before their own, as well.

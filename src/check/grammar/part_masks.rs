@@ -7,6 +7,38 @@ use super::cells::Cells;
 use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Name, Parts, Slip, signed};
 
+/// Where a loop over tiles of so many keys that need no mask may end, and the one over the others begin: the number that is
+/// added before rounding down to a tile, if there is rounding, and what that is called.
+fn in_two_stages(size: i64) -> [([Option<i64>; 2], &'static str); 4] {
+    let (down, up) = (Some(0), Some(size - 1));
+    [
+        (
+            [up, None],
+            tr!(
+                "the loop without a mask goes on to the end of the tile that the diagonal begins in: its last keys count twice, or are seen too early"
+            ),
+        ),
+        (
+            [up, down],
+            tr!(
+                "the loop without a mask takes the tile that the diagonal begins in as well: it counts twice"
+            ),
+        ),
+        (
+            [down, None],
+            tr!(
+                "the loop without a mask ends before the tile that the diagonal begins in, and the one with a mask begins at the diagonal: keys between are never seen"
+            ),
+        ),
+        (
+            [down, up],
+            tr!(
+                "the loop without a mask ends before the tile that the diagonal begins in, and the one with a mask begins behind it: it is never seen"
+            ),
+        ),
+    ]
+}
+
 impl Grammar<'_> {
     /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
     pub(super) fn edge_twice(&mut self, steps: [Name; 2], size: (usize, usize)) {
@@ -28,6 +60,49 @@ impl Grammar<'_> {
         );
         let edits = steps.map(twice).to_vec();
         self.add_all(Kind::Replaced, cost::COMMON, edits, steps[0], told);
+    }
+
+    /// A loop over tiles that need no mask, and one over those of the diagonal, which do not end and begin at the same key.
+    pub(super) fn in_two_stages(&mut self, steps: [Name; 2], (rows, size): (usize, usize)) {
+        let (Some(own), Some((first, None))) = (self.own_mask(), self.causal()) else { return };
+        let scores = self.right.step(Name::MaskedScores).map(|step| (step.name, self.read(step)));
+        let Some((masked, scores)) = scores.filter(|_| self.documents().is_none()) else { return };
+        let Some(scores) = scores.first().copied() else { return };
+        let (m, n) = (signed(rows), signed(size));
+        // The first key that needs a mask, for the first query of a tile.
+        let edge = |q: usize| (signed(q) / m * m + first).max(0);
+        for ([end, start], told) in in_two_stages(n) {
+            let [end, start] =
+                [end, start].map(|by| move |key: i64| by.map_or(key, |by| (key + by) / n * n));
+            let count = |b: usize, q: usize, k: usize| {
+                let (edge, key, last) = (edge(q), signed(k), signed(q) + first);
+                if key <= last && own.at(b, q, k) {
+                    return 0;
+                }
+                let stage = start(edge)..start(edge) + (m + n - 1) / n * n;
+                u8::from(key < end(edge)) + u8::from(stage.contains(&key) && key <= last)
+            };
+            let seen = own.of(|b, q, k| count(b, q, k) == 0);
+            let twice = own.of(|b, q, k| count(b, q, k) == 2);
+            let (Ok(cells), Ok(counted)) = (seen.tensor(), twice.tensor()) else { return };
+            if seen.blocked == own.blocked && !twice.blocked.contains(&true) {
+                continue;
+            }
+            let fill = self.right.step(masked).and_then(|step| step.op.operation().facts().fill);
+            let block = Slip::Block(Block { cells, fill: fill.unwrap_or(f64::NEG_INFINITY) });
+            let mut edits = vec![Edit::new(masked, Change::Become(block.into(), vec![scores]))];
+            if twice.blocked.contains(&true) {
+                let Ok(cells) =
+                    counted.to_dtype(DType::F32).and_then(|own| own * std::f64::consts::LN_2)
+                else {
+                    return;
+                };
+                let counted = Change::before(0, Slip::Counted(Block { cells, fill: 0.0 }));
+                edits.extend(steps.map(|at| Edit::new(at, counted.clone())));
+            }
+            let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m = rows, n = size);
+            self.add_all(Kind::Mask, cost::COMMON, edits, masked, told);
+        }
     }
 
     /// The exponentials are added up before the mask hides any of their keys, of tiles that it does not hide whole, or of all.

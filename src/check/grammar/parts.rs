@@ -1,6 +1,6 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
-use super::part_keys::{Keys, apart_by_others, rounded_starts, with_first};
+use super::part_keys::{Keys, apart_by_others, rounded, with_first};
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{Device, Tensor};
@@ -31,6 +31,7 @@ impl Grammar<'_> {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
                 self.edge_twice([steps[1], steps[2]], (rows, size));
+                self.in_two_stages([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
                 self.factor_of_other_scale();
                 self.reduced_again(steps[1]);
@@ -106,7 +107,7 @@ impl Grammar<'_> {
             name
         );
         all.push((moved(late), told));
-        all.extend(rounded_starts(parts));
+        all.extend(rounded(parts));
         let most = parts.keys.iter().flatten().map(|(_, end)| *end).max().unwrap_or_default();
         let longer =
             |(first, end): (usize, usize)| (first, (end + usize::from(first < end && end < most)));
@@ -188,7 +189,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 23] = [
+        let all: [(PartSlip, &[Name]); 29] = [
             (PartSlip::TailReversed, &[of_sum]),
             (PartSlip::TailReversed, &[of_max, of_sum]),
             (PartSlip::PaddedTail, &[of_sum]),
@@ -212,6 +213,12 @@ impl Grammar<'_> {
             (PartSlip::OldMax, &[of_sum, of_acc]),
             (PartSlip::AllRescaled, &[of_sum, of_acc]),
             (PartSlip::DividedEach, &[of_acc]),
+            (PartSlip::RowsCarried, &[of_max, of_sum, of_acc]),
+            (PartSlip::AllCarried, &[of_max, of_sum, of_acc]),
+            (PartSlip::HalvesApart, &[of_max, of_sum, of_acc]),
+            (PartSlip::QuartersApart, &[of_max, of_sum, of_acc]),
+            (PartSlip::MaxInBf16, &[of_max, of_sum, of_acc]),
+            (PartSlip::BinaryMaxInBf16, &[of_max, of_sum, of_acc]),
         ];
         for (slip, steps) in all {
             let is_of_tiles = matches!(
@@ -228,6 +235,12 @@ impl Grammar<'_> {
                     | PartSlip::OldMax
                     | PartSlip::AllRescaled
                     | PartSlip::DividedEach
+                    | PartSlip::RowsCarried
+                    | PartSlip::AllCarried
+                    | PartSlip::HalvesApart
+                    | PartSlip::QuartersApart
+                    | PartSlip::MaxInBf16
+                    | PartSlip::BinaryMaxInBf16
             );
             let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
             if is_of_tiles && !is_tile || needs_sinks && self.right.step(Name::Sinks).is_none() {

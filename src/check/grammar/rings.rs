@@ -73,6 +73,30 @@ impl Grammar<'_> {
             }
         }
         self.zigzag_ranks(own, &mut add);
+        // How many keys each query sees, and the last of them.
+        let of_row = |b: usize, q: usize| {
+            let seen: Vec<usize> = (0..keys).filter(|key| !own.at(b, q, *key)).collect();
+            Some((*seen.last()?, seen.len()))
+        };
+        let rows = (0..own.items).flat_map(|b| (0..queries).map(move |q| (b, q)));
+        let rows: Vec<_> = rows.map(|(b, q)| of_row(b, q)).collect();
+        add(
+            of(&|b, q, k| {
+                let row = rows.get(b * queries + q).copied().flatten();
+                row.is_none_or(|(last, count)| k > last || k + count <= last)
+            }),
+            tr!(
+                "each query sees the last of the keys that it should see, as many as it should: the first ones, kept for good, are overwritten in a ring"
+            ),
+        );
+        for count in (1..keys).filter(|_| queries == 1 && keys <= MOST_KEYS) {
+            let told = tr!(
+                "only the first {count} of {keys} slots are seen, as where a ring that has wrapped is masked at its write head",
+                count,
+                keys
+            );
+            add(of(&|b, q, k| own.at(b, q, k) || k >= count), told.as_str());
+        }
         if let Some((_, Some(window))) = self.causal() {
             let is_filled = |q: usize, k: usize| {
                 let length = signed(q) + first + 1;
@@ -111,6 +135,15 @@ impl Grammar<'_> {
             );
             if self.causal().is_some() {
                 add(of(&|_, q, k| place[k] > q), told.as_str());
+            }
+            for (told, is_seen) in
+                steps_of_zigzag(ranks).into_iter().filter(|_| self.causal().is_some())
+            {
+                let other = of(&|b, q, k| {
+                    let chunks = (q / size, k / size);
+                    is_seen(chunks).map_or_else(|| own.at(b, q, k), |is_seen| !is_seen)
+                });
+                add(other, told.as_str());
             }
             let of_rank =
                 |chunk: usize, rank: usize| chunk == rank || chunk == 2 * ranks - 1 - rank;
@@ -181,6 +214,46 @@ impl Grammar<'_> {
             self.add_all(Kind::Mask, cost::PLAIN, edits, Name::Weights, &told);
         }
     }
+}
+
+/// Whether the chunk of a query sees that of a key, where it is another than it should be.
+type Seen = Box<dyn Fn((usize, usize)) -> Option<bool>>;
+
+/// What steps of a zigzag ring of so many ranks see that take the wrong halves of queries or keys: of the chunks of a query
+/// and of a key whether it is seen, where that is another than it should be.
+fn steps_of_zigzag(ranks: usize) -> Vec<(String, Seen)> {
+    let rank = move |chunk: usize| chunk.min(2 * ranks - 1 - chunk);
+    let is_late = move |chunk: usize| chunk >= ranks;
+    let told =
+        |what: &str| tr!("zigzag order of {ranks} ranks with two chunks each: {what}", ranks, what);
+    vec![
+        (
+            told(tr!(
+                "where the keys are of a later rank, the second half of the queries sees the first half of these alone"
+            )),
+            Box::new(move |(q, k)| {
+                (is_late(q) && is_late(k) && rank(k) > rank(q)).then_some(false)
+            }),
+        ),
+        (
+            told(tr!(
+                "where the keys are of a later rank, all queries see them, not the second half alone"
+            )),
+            Box::new(move |(q, k)| (rank(k) > rank(q)).then_some(true)),
+        ),
+        (
+            told(tr!(
+                "where the keys are of an earlier rank, all queries see both halves of them, not the first alone"
+            )),
+            Box::new(move |(q, k)| (rank(k) < rank(q)).then_some(true)),
+        ),
+        (
+            told(tr!(
+                "where the keys are of an earlier rank, the second half of the queries alone sees them"
+            )),
+            Box::new(move |(q, k)| (!is_late(q) && rank(k) < rank(q)).then_some(false)),
+        ),
+    ]
 }
 
 /// Each chunk of keys that may be lost has a mask of its own: of more keys than this they take too long.

@@ -71,9 +71,14 @@ impl Grammar<'_> {
                 Some(Edit::new(step.name, Change::Before(slot, op.clone(), Vec::new())))
             };
             let edits: Vec<Edit> = self.right.steps().iter().filter_map(edit).collect();
-            // What one step alone reads is changed there.
-            let [first, _, ..] = edits.as_slice() else { return };
+            let [first, others @ ..] = edits.as_slice() else { return };
             let at = first.at;
+            // What one step alone reads is changed there; parts of the keys are not.
+            let is_of_parts =
+                || self.right.step(at).is_some_and(|step| matches!(step.op, Op::Parted(_)));
+            if others.is_empty() && !is_of_parts() {
+                return;
+            }
             self.add_all(Kind::Axes, cost::PLAIN, edits, at, told);
         }
     }

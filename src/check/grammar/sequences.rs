@@ -54,6 +54,13 @@ impl Sequences {
         }
     }
 
+    /// The sequences of a query and of a key, whichever they are of.
+    pub(super) fn numbers(&self, item: usize, query: usize, key: usize) -> Option<[usize; 2]> {
+        let of =
+            |all: &[Vec<Token>], at: usize| Some(all.get(item).or(all.first())?.get(at)?.sequence);
+        Some([of(&self.queries, query)?, of(&self.keys, key)?])
+    }
+
     /// A query and a key, if they are of one sequence.
     pub(super) fn pair(&self, item: usize, query: usize, key: usize) -> Option<Pair> {
         let token = |all: &[Vec<Token>], at: usize| all.get(item).or(all.first())?.get(at).copied();
@@ -81,6 +88,7 @@ impl Grammar<'_> {
         all.extend(self.last_pages(own, &sequences));
         all.extend(self.window_starts(own, &sequences));
         all.extend(self.seen_in_next(own, &sequences));
+        all.extend(self.packed(own, &sequences));
         if self.documents().is_some() {
             let sequence = |rows: &[Vec<Token>], b: usize, at: usize| {
                 rows.get(b).or(rows.first()).and_then(|row| row.get(at)).copied()
@@ -101,7 +109,7 @@ impl Grammar<'_> {
         all
     }
 
-    fn mask_by_position(&self, name: Name) -> Option<&ByPosition> {
+    pub(super) fn mask_by_position(&self, name: Name) -> Option<&ByPosition> {
         match &self.right.step(name)?.op {
             Op::Masking(Masking::ByPosition(mask)) => Some(mask),
             _ => None,

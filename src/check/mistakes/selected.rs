@@ -146,10 +146,66 @@ fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
     all
 }
 
+/// Lists of each query by itself.
+fn each_row(own: &Selected, lists: &Lists, change: impl Fn(&[i64], i64) -> Vec<i64>) -> Selection {
+    let rows = own.rows.first + own.rows.count;
+    let before = own.keys.saturating_sub(rows);
+    let of_head = |item: usize, head: usize| {
+        (0..rows).map(|row| change(lists.of(item, head, row), signed(before + row))).collect()
+    };
+    let of_item = |(item, heads): (usize, &Vec<Vec<Vec<i64>>>)| {
+        (0..heads.len()).map(|head| of_head(item, head)).collect()
+    };
+    let chosen = lists.chosen.iter().enumerate().map(of_item).collect();
+    Selection::Lists(Lists { chosen, tile: 1, block: lists.block })
+}
+
+/// Lists whose rows are taken to be closer together than they are, of which each names what it chose and then the rest.
+fn of_other_strides(lists: &Lists, blocks: i64) -> Vec<Told> {
+    let real = |list: &[i64]| -> Vec<i64> {
+        list.iter().copied().filter(|own| (0..blocks).contains(own)).collect()
+    };
+    let counts = lists.chosen.iter().flatten().flatten().map(|list| real(list).len());
+    let most = counts.max().unwrap_or_default();
+    let width = usize::try_from(blocks).unwrap_or_default();
+    if lists.block < 2 || width > MOST_BLOCKS {
+        return Vec::new();
+    }
+    let row = |list: &Vec<i64>| -> Vec<i64> {
+        let rest = (0..blocks).filter(|number| !list.contains(number));
+        real(list).into_iter().chain(rest).collect()
+    };
+    let of = |stride: usize| {
+        let of_head = |tiles: &Vec<Vec<i64>>| {
+            let flat: Vec<i64> = tiles.iter().flat_map(row).collect();
+            let taken = |(at, list): (usize, &Vec<i64>)| {
+                flat.iter().copied().skip(at * stride).take(real(list).len()).collect()
+            };
+            tiles.iter().enumerate().map(taken).collect::<Vec<Vec<i64>>>()
+        };
+        let of_item = |heads: &Vec<Vec<Vec<i64>>>| heads.iter().map(of_head).collect();
+        let chosen = lists.chosen.iter().map(of_item).collect();
+        let told = tr!(
+            "the rows of the table of blocks are taken to be {stride} entries apart, and are {width}",
+            stride,
+            width
+        );
+        (Selection::Lists(Lists { chosen, ..lists.clone() }), told)
+    };
+    let mut strides = vec![most, width - 1];
+    strides.retain(|stride| (1..width).contains(stride));
+    strides.dedup();
+    strides.into_iter().map(of).collect()
+}
+
+/// Tables of more blocks are not read by other strides.
+const MOST_BLOCKS: usize = 64;
+
 /// Lists that end too early.
 fn of_ends(own: &Selected, lists: &Lists) -> Vec<Told> {
     let blocks = i64::try_from(own.keys.div_ceil(lists.block.max(1))).unwrap_or(i64::MAX);
     let longest = lists.chosen.iter().flatten().flatten().map(Vec::len).max().unwrap_or_default();
+    let noun = if lists.block > 1 { tr!("block") } else { tr!("index") };
     let mut all = Vec::new();
     for by in [2, 4, 8].into_iter().filter(|by| *by <= longest) {
         let whole = each(lists, |list| {
@@ -163,6 +219,27 @@ fn of_ends(own: &Selected, lists: &Lists) -> Vec<Told> {
         );
         all.push((whole, told));
     }
+    let stopped = |stops: &dyn Fn(i64, i64) -> bool, is_seen: bool| {
+        each_row(own, lists, |list, row| {
+            let at = list.iter().position(|number| stops(*number, row));
+            let end = at.map_or(list.len(), |at| at + usize::from(is_seen));
+            list.get(..end).unwrap_or(list).to_vec()
+        })
+    };
+    let size = signed(lists.block);
+    all.push((
+        stopped(&|number, row| (number + 1) * size > row + 1, true),
+        tr!("the loop over each list stops behind the first {noun} that reaches beyond the query, as if the list were sorted", noun),
+    ));
+    all.push((
+        stopped(&|number, row| number * size > row, false),
+        tr!("the loop over each list stops at the first {noun} behind the query, as if the list were sorted", noun),
+    ));
+    all.push((
+        stopped(&|number, _| number < 0, false),
+        tr!("the loop over each list stops at its first −1, and more stands behind it").to_owned(),
+    ));
+    all.extend(of_other_strides(lists, blocks));
     for count in 1..longest.min(65) {
         let first = each(lists, |list| list.get(..count).unwrap_or(list).to_vec());
         let told = tr!(

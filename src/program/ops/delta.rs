@@ -224,6 +224,8 @@ pub enum ChunkSlip {
     FullChunks,
     /// The decay is the product of all tokens before, not of those of the chunk.
     Cumulative,
+    /// What is read of the chunks before is decayed by all tokens before; the state is not.
+    CumulativeRead,
     /// 1 − β k·k in place of 1 on the diagonal.
     Diagonal,
     /// The inverse is cut off within chunks: 1 − A in place of (1 + A)⁻¹.
@@ -307,7 +309,8 @@ impl Delta {
             | Slip::CarryByLast
             | Slip::WriteUndecayed
             | Slip::NothingDecays
-            | Slip::Cumulative => self.is_gated,
+            | Slip::Cumulative
+            | Slip::CumulativeRead => self.is_gated,
             Slip::PaddedEnd => self.is_gated && self.stage == DeltaStage::Last,
             Slip::ResetAll | Slip::Restart => self.has_initial,
             Slip::Reset | Slip::Overwritten | Slip::FullChunks => true,
@@ -320,7 +323,12 @@ impl ChunkSlip {
     pub fn is_of_all(self) -> bool {
         matches!(
             self,
-            Self::Reset | Self::ResetAll | Self::Restart | Self::NothingDecays | Self::Cumulative
+            Self::Reset
+                | Self::ResetAll
+                | Self::Restart
+                | Self::NothingDecays
+                | Self::Cumulative
+                | Self::CumulativeRead
         )
     }
 

@@ -81,6 +81,8 @@ impl<T: WithDType> Walk<'_, T> {
         let none = vec![T::zero(); rows * columns];
         let mut carried = first.to_vec();
         let mut left = vec![T::one(); rows];
+        // What all chunks before have left.
+        let mut earlier = vec![T::one(); rows];
         let is_plain = matches!(
             slip,
             Some(
@@ -117,6 +119,9 @@ impl<T: WithDType> Walk<'_, T> {
                 self.decay_own(&mut own, token - start, token, slip);
                 let inter = match slip {
                     Some(ChunkSlip::NothingDecays) => carried.clone(),
+                    Some(ChunkSlip::CumulativeRead) => {
+                        self.by_rows(&self.by_rows(&carried, &left), &earlier)
+                    }
                     _ => self.by_rows(&carried, &left),
                 };
                 let written = match self.delta.stage {
@@ -155,15 +160,8 @@ impl<T: WithDType> Walk<'_, T> {
             if slip == Some(ChunkSlip::Unmasked) {
                 self.unmasked((start, end), &written_all, made);
             }
-            let last: Vec<T> = match slip {
-                Some(ChunkSlip::CarryUndecayed | ChunkSlip::NothingDecays) => vec![T::one(); rows],
-                Some(ChunkSlip::Overwritten) => vec![T::zero(); rows],
-                Some(ChunkSlip::CarryByLast) => {
-                    (0..rows).map(|row| self.left(end.saturating_sub(1), row)).collect()
-                }
-                _ => left.clone(),
-            };
-            let kept = self.by_rows(&carried, &last);
+            earlier.iter_mut().zip(&left).for_each(|(all, own)| *all *= *own);
+            let kept = self.by_rows(&carried, &self.left_at_end(&left, end, slip));
             let added =
                 if slip == Some(ChunkSlip::WriteUndecayed) { &own.plain } else { &own.decayed };
             carried = sum(&kept, added);
@@ -177,6 +175,19 @@ impl<T: WithDType> Walk<'_, T> {
             }
         }
         carried
+    }
+
+    /// How much a chunk leaves of what was carried to it, of which its decay leaves so much.
+    fn left_at_end(&self, left: &[T], end: usize, slip: Option<ChunkSlip>) -> Vec<T> {
+        let rows = left.len();
+        match slip {
+            Some(ChunkSlip::CarryUndecayed | ChunkSlip::NothingDecays) => vec![T::one(); rows],
+            Some(ChunkSlip::Overwritten) => vec![T::zero(); rows],
+            Some(ChunkSlip::CarryByLast) => {
+                (0..rows).map(|row| self.left(end.saturating_sub(1), row)).collect()
+            }
+            _ => left.to_vec(),
+        }
     }
 
     /// What a chunk has written before its token at a place, decayed.

@@ -13,6 +13,29 @@ fn normed(parts: &Tensor) -> candle_core::Result<Tensor> {
     parts.broadcast_div(&parts.sum_keepdim(0)?)
 }
 
+/// What splits hold of each row, and behind it what the next row has in memory, up to a power of two; behind the last one, 0.
+fn up_to_a_power_of_two(all: &Tensor) -> candle_core::Result<Tensor> {
+    let (splits, shape) = (all.dim(0)?, all.dims().to_vec());
+    let more = splits.next_power_of_two() - splits;
+    let [_, rows @ ..] = shape.as_slice() else { return Ok(all.clone()) };
+    let rows: usize = rows.iter().take(3).product();
+    let of_rows = all.contiguous()?.reshape((splits, rows, all.elem_count() / (splits * rows)))?;
+    let first = of_rows.narrow(0, 0, more)?;
+    let none = first.narrow(1, 0, 1)?.zeros_like()?;
+    let next = Tensor::cat(&[&first.narrow(1, 1, rows - 1)?, &none], 1)?;
+    let mut longer = shape.clone();
+    longer[0] = splits + more;
+    Tensor::cat(&[&of_rows, &next], 0)?.reshape(longer)
+}
+
+/// Outputs of splits, merged by their log-sum-exps, with those of the next row behind the last.
+pub(super) fn with_next_row(outputs: &Tensor, lse: &Tensor) -> Result<Tensor> {
+    let (outputs, lse) = (up_to_a_power_of_two(outputs)?, up_to_a_power_of_two(lse)?);
+    let largest = floored(&lse.max_keepdim(0)?)?;
+    let weights = normed(&lse.broadcast_sub(&largest)?.exp()?)?;
+    Ok(outputs.broadcast_mul(&weights.unsqueeze(candle_core::D::Minus1)?)?.sum(0)?)
+}
+
 impl Parted {
     /// The log-sum-exp of those of all splits.
     pub(super) fn merge(&self, all: &Tensor, sinks: &[&Tensor]) -> Result<Tensor> {
@@ -25,6 +48,9 @@ impl Parted {
             let rows = all.narrow(0, 0, 1)?;
             let sinks = of_heads(sinks, 4)?.broadcast_as(rows.shape())?.contiguous()?;
             all = Tensor::cat(&[&all, &sinks], 0)?;
+        }
+        if self.slip == Some(PartSlip::NextRow) {
+            all = up_to_a_power_of_two(&all)?;
         }
         let largest = floored(&all.max_keepdim(0)?)?;
         let largest = match self.slip {

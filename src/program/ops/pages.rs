@@ -82,6 +82,10 @@ pub enum PageTurn {
     FeaturesStored,
     /// Stored as (page, head, `head_dim` / x, slot, x) with this x, and read as (page, head, `head_dim`, slot).
     Split(usize),
+    /// Stored as (page, head, slot, `head_dim`), and read as (page, head, `head_dim` / x, slot, x) with this x.
+    SplitRead(usize),
+    /// Stored as (page, slot, head, `head_dim`), and read like that.
+    SplitReadWhole(usize),
 }
 
 impl TurnedPages {
@@ -107,6 +111,8 @@ impl TurnedPages {
             PageTurn::FeaturesStored => {
                 whole.transpose(3, 4)?.contiguous()?.reshape(whole.shape())?
             }
+            PageTurn::SplitRead(x) => self.in_groups(x, cache, false)?,
+            PageTurn::SplitReadWhole(x) => self.in_groups(x, cache, true)?,
             PageTurn::Split(x) => {
                 let stored = cache.reshape((items, heads * pages, page, features / x.max(1), x))?;
                 let stored = stored.transpose(2, 3)?.contiguous()?;
@@ -114,6 +120,21 @@ impl TurnedPages {
             }
         };
         read.contiguous()?.reshape(cache.shape())
+    }
+
+    /// A cache in groups of so many features, of which a page has those of all slots after each other.
+    fn in_groups(self, x: usize, cache: &Tensor, is_whole: bool) -> candle_core::Result<Tensor> {
+        let (items, heads, slots, features) = cache.dims4()?;
+        let (page, pages) = (self.page, slots / self.page.max(1));
+        let stored = cache.reshape((items, heads, pages, page, features))?;
+        let groups = features / x.max(1);
+        if !is_whole {
+            let shape = (items * heads, pages, groups, page, x);
+            return stored.reshape(shape)?.transpose(2, 3);
+        }
+        let stored = stored.permute((0, 2, 3, 1, 4))?.contiguous()?;
+        let read = stored.reshape(&[items, pages, heads, groups, page, x][..])?;
+        read.permute(&[0, 2, 1, 4, 3, 5][..])
     }
 }
 

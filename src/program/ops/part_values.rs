@@ -40,7 +40,14 @@ impl Parted {
         let none = scores.narrow(3, 0, 1)?.squeeze(3)?.zeros_like()?;
         let is_from_zero = self.slip == Some(PartSlip::FromOne);
         let first = if is_from_zero { 0.0 } else { f64::NEG_INFINITY };
-        let mut before = none.affine(0.0, first)?;
+        if let Some(groups) = self.groups() {
+            let own = parts.group(0, groups);
+            return PartStage::Largest(own.clone()).right().largest(&own, inputs);
+        }
+        let mut before = match self.carried(parts, scores, None)? {
+            Some((largest, _)) => largest.squeeze(3)?,
+            None => none.affine(0.0, first)?,
+        };
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
             let is_padded = self.zeros_of(parts, at) > 0;
@@ -54,6 +61,7 @@ impl Parted {
                 _ if parts.is_running() => own.maximum(&before)?,
                 _ => own,
             };
+            let own = self.kept(&own)?;
             all.push(own.clone());
             before = own;
         }
@@ -64,6 +72,11 @@ impl Parted {
     pub(super) fn sums(&self, parts: &Parts, inputs: &[&Tensor]) -> Result<Tensor> {
         let [scores, largest, others @ ..] = inputs else { return Err(Misread.into()) };
         let is_weighted = matches!(self.stage, PartStage::Weighted(_));
+        if let Some(groups) = self.groups() {
+            return self.apart(groups, parts, inputs);
+        }
+        let carried =
+            self.carried(parts, scores, others.first().filter(|_| is_weighted).copied())?;
         let (values, rest) = match others {
             [values, rest @ ..] if is_weighted => (Some(parts.columns(values, 2)?), rest),
             rest => (None, rest),
@@ -82,15 +95,7 @@ impl Parted {
             None
         };
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
-            let is_old = self.slip == Some(PartSlip::OldMax) && at > 0;
-            let m = self.subtracted(&if is_old {
-                // Where no key was visible before, there is no other than the new one.
-                let (old, new) = (largest.get(at - 1)?, largest.get(at)?);
-                old.eq(f64::NEG_INFINITY)?.where_cond(&new, &old)?
-            } else {
-                largest.get(at)?
-            })?;
-            let m = m.unsqueeze(3)?;
+            let m = self.subtracted_in(at, columns.as_ref(), largest)?;
             let mut own = match &columns {
                 None => zero.clone(),
                 Some(columns) => {
@@ -103,7 +108,11 @@ impl Parted {
                 }
             };
             if let ([factor], true) = (rest, parts.is_running()) {
-                let factor = factor.get(at)?.unsqueeze(3)?;
+                let factor = if self.keeps_less() && at > 0 {
+                    (largest.get(at - 1)?.unsqueeze(3)? - &m)?.exp()?
+                } else {
+                    factor.get(at)?.unsqueeze(3)?
+                };
                 let kept = match self.slip {
                     Some(PartSlip::NotRescaled) => before,
                     Some(PartSlip::Overwritten) => zero.clone(),
@@ -151,6 +160,9 @@ impl Parted {
                 own = divided(&own, &sums.get(at)?)?;
             }
             before = own.clone();
+            if let Some((maximum, left)) = &carried {
+                own = (own + left.broadcast_mul(&(maximum - &m)?.exp()?)?)?;
+            }
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
         stacked(&all)

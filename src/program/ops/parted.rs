@@ -3,6 +3,7 @@
 
 use candle_core::{D, DType, Tensor};
 
+use super::merges::with_next_row;
 use super::part_values::divided;
 use super::parts::{PartSlip, PartStage, Parted, Parts};
 use crate::adjoint::Adjoint;
@@ -50,6 +51,9 @@ impl Operation for Parted {
             }
             PartStage::Merged => {
                 let [outputs, weights] = read(inputs)?;
+                if self.slip == Some(PartSlip::NextRow) {
+                    return with_next_row(outputs, weights);
+                }
                 Ok(outputs.broadcast_mul(&weights.unsqueeze(D::Minus1)?)?.sum(0)?)
             }
             PartStage::LastLogSum => self.last_log_sum(inputs),
@@ -229,10 +233,17 @@ impl Operation for Parted {
     /// Of the first keys alone each part has those that are among them.
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
         // The rows of a tile have each other's factors.
-        use PartSlip::{AlongFeatures, RingLate, RingNew, RingStale};
+        use PartSlip::{
+            AllCarried, AlongFeatures, NextRow, RingLate, RingNew, RingStale, RowsCarried,
+        };
+        if self.slip == Some(NextRow) && !matches!(part, Part::Keys(_)) {
+            return None;
+        }
         // And the rows of a rank its own order.
-        let goes_by_rows =
-            matches!(self.slip, Some(AlongFeatures | RingLate | RingNew | RingStale));
+        let goes_by_rows = matches!(
+            self.slip,
+            Some(AlongFeatures | RingLate | RingNew | RingStale | RowsCarried | AllCarried)
+        );
         if goes_by_rows && matches!(part, Part::Rows(_) | Part::First(_)) {
             return None;
         }

@@ -30,6 +30,17 @@ impl Parts {
         Self { axis, keys: starts.iter().enumerate().map(span).collect(), queries: None }
     }
 
+    /// One of so many equal groups of each part's keys.
+    pub(super) fn group(&self, at: usize, groups: usize) -> Self {
+        let size = self.keys.first().and_then(|spans| spans.first()).map_or(0, |own| own.1 - own.0);
+        let cut = |(first, end): &(usize, usize)| {
+            let place = |at: usize| (first + size * at / groups.max(1)).min(*end);
+            (place(at), place(at + 1))
+        };
+        let keys = self.keys.iter().map(|spans| spans.iter().map(cut).collect()).collect();
+        Self { keys, ..self.clone() }
+    }
+
     /// How many keys a part has in all.
     pub(super) fn count(&self, at: usize) -> usize {
         let spans = self.keys.get(at).map(Vec::as_slice).unwrap_or_default();
@@ -199,6 +210,20 @@ clauses! {
         PairLargest => "the splits are merged in pairs, and the log-sum-exp of a pair is the larger one of its two",
         /// The weights are ℓ over what is right.
         PlainNumerator => "the outputs of the parts are weighed by sums that are not rescaled, and divided by the sum of rescaled ones",
+        /// m and ℓ are those of the tile of queries before.
+        RowsCarried => "the maximum and the sum are not reset between tiles of queries: each row begins with those of the row in its place in the tile before",
+        /// And acc as well.
+        AllCarried => "nothing is reset between tiles of queries: each row begins with what the row in its place in the tile before left",
+        /// Each half of a tile has its own m.
+        HalvesApart => "each half of a tile has a maximum of its own, and their sums are added up as they are, not rescaled to the larger one",
+        /// Each quarter has.
+        QuartersApart => "each quarter of a tile has a maximum of its own, and their sums are added up as they are, not rescaled to the largest one",
+        /// What is kept is not what was subtracted.
+        MaxInBf16 => "the running maximum is kept in bf16, and the exponentials were made with the one in f32",
+        /// The same of scores in base 2.
+        BinaryMaxInBf16 => "the running maximum, in base 2, is kept in bf16, and the exponentials were made with the one in f32",
+        /// The splits are loaded up to a power of two.
+        NextRow => "the splits are loaded in a power of two, and are not masked behind the last: the first ones of the next row come in",
         /// Each rank of a ring merges its own part first.
         RingLate => "at every step of a ring's merge what comes is weighed by sigmoid(new − lse) with an lse that it is part of already",
         /// The same with another mistake.

@@ -7,6 +7,7 @@ use super::few_bits::EightBits;
 use super::frequencies::Frequencies;
 use super::functions::{Map, PowerOfTwo, Weigh, sinusoid};
 use super::gradient_slips::GradientSlip;
+use super::heads::Heads;
 use super::linear::Linear;
 use super::mask::filled;
 use super::pages::{self, SharedCache, TurnedPages};
@@ -15,6 +16,7 @@ use super::precision::Precision;
 use super::rotate::Rotate;
 use super::score_slips::ScoreSlip;
 use super::stream::{Stream, StreamSlip};
+use super::strides::Strides;
 use super::turn::Turn;
 use super::weights::Weighting;
 use crate::adjoint::Adjoint;
@@ -100,6 +102,19 @@ pub enum Slip {
     /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, the
     /// first of the next head, and zeros behind the last head.
     Beyond(usize),
+    /// Rows of heads as they are read by these strides.
+    Strided(Strides),
+    /// The products of queries and keys that are read so.
+    OfStrided([Strides; 2]),
+    /// Numbers that move, at these places of an axis alone.
+    InPart {
+        /// The axis, counted from the first.
+        axis: usize,
+        /// The places.
+        places: Vec<usize>,
+        /// How they move.
+        moved: Heads,
+    },
     /// What else becomes of scores.
     Scores(ScoreSlip),
     /// A derivative that is wrong.
@@ -210,12 +225,13 @@ impl Operation for Slip {
             Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
             Self::Scores(slip) => slip.value(x, others)?,
             Self::Gradient(slip) => slip.value(inputs)?,
-            Self::Only { axis, places } => {
-                let ([other], size) = (read(others)?, x.dim(*axis)?);
-                let both = Tensor::cat(&[*x, other], *axis)?;
-                let from = |at| if places.contains(&at) { size + at } else { at };
-                taken(&both, *axis, &(0..size).map(from).collect::<Vec<_>>())?
+            Self::Strided(strides) => strides.value(x)?,
+            Self::OfStrided([queries, keys]) => {
+                let [other] = read(others)?;
+                queries.value(x)?.matmul(&keys.value(other)?.t()?.contiguous()?)?
             }
+            Self::InPart { axis, places, moved } => only(x, &moved.value(inputs)?, *axis, places)?,
+            Self::Only { axis, places } => only(x, read::<1, _>(others)?[0], *axis, places)?,
             Self::Within(block) => {
                 let [other] = read(others)?;
                 block.cells.broadcast_as(x.shape())?.where_cond(other, x)?
@@ -251,12 +267,17 @@ impl Operation for Slip {
                 return Ok(vec![b, h, (axis, tokens + count.min(&tokens)), d]);
             }
             Self::Slots { read, .. } => return pages::axes(x, read.len()),
+            Self::Strided(strides) => return strides.axes(x),
+            Self::InPart { axis, places, moved } => {
+                moved.axes(inputs)? == *x
+                    && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
+            }
             Self::Scores(slip) => slip.fits(x, others),
             Self::Gradient(slip) => slip.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
             Self::StreamLse(_) => return Weighting::LogSumExp.axes(inputs),
-            Self::SquaredDistance => return Linear::DotProduct.axes(inputs),
+            Self::SquaredDistance | Self::OfStrided(_) => return Linear::DotProduct.axes(inputs),
             Self::Rope { .. } => {
                 let width = x.last().filter(|_| matches!(x.len(), 3 | 4));
                 width.is_some_and(|(_, d)| *d > 1 && d % 2 == 0)
@@ -324,7 +345,8 @@ impl Operation for Slip {
             Self::Along(axis, Along::Within { axis: other, .. }) if at == *axis || at == *other => {
                 None
             }
-            Self::Beyond(_) if at < 3 => None,
+            Self::Beyond(_) | Self::Strided(_) if at < 3 => None,
+            Self::InPart { .. } | Self::OfStrided(_) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
             }
@@ -365,6 +387,7 @@ impl Operation for Slip {
             | Self::Slots { .. }
             | Self::OfBoth(_)
             | Self::Beyond(_)
+            | Self::Strided(_)
             | Self::Only { .. } => Some(self.clone()),
         }
     }
@@ -379,6 +402,14 @@ fn beyond(x: &Tensor, count: usize) -> candle_core::Result<Tensor> {
     let next = all.narrow(0, 1, batch * heads - 1)?.narrow(1, 0, count)?;
     let next = Tensor::cat(&[&next, &none], 0)?;
     Tensor::cat(&[&all, &next], 1)?.reshape((batch, heads, tokens + count, features))
+}
+
+/// The second at these places of an axis, and the first elsewhere.
+fn only(x: &Tensor, other: &Tensor, axis: usize, places: &[usize]) -> candle_core::Result<Tensor> {
+    let size = x.dim(axis)?;
+    let both = Tensor::cat(&[x, other], axis)?;
+    let from = |at| if places.contains(&at) { size + at } else { at };
+    taken(&both, axis, &(0..size).map(from).collect::<Vec<_>>())
 }
 
 /// Whether a vector has a number for every feature of every head.
