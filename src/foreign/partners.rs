@@ -33,20 +33,20 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
     }
     let (keys, others) = (keys(left), keys(right));
     // Names tell by their ends where each side has one alone; else the place in the layer does, and else the order.
-    for step in [Told::ByName, Told::ByRank, Told::ByOrder] {
+    for step in [Told::Name, Told::Rank, Told::Order] {
         for (at, key) in keys.iter().enumerate() {
             if found.get(at) != Some(&None) || left.get(at).is_none_or(|own| has(right, own)) {
                 continue;
             }
             let is_it = |other: &usize| others.get(*other).is_some_and(|other| other.is(key, step));
             let is_alike = |(at, own): &(usize, &Key)| {
-                found.get(*at) == Some(&None) && own.is(key, Told::ByName)
+                found.get(*at) == Some(&None) && own.is(key, Told::Name)
             };
             let is_one = || {
                 keys.iter().enumerate().filter(is_alike).count() == 1
                     && open.iter().filter(|at| is_it(at)).count() == 1
             };
-            if step == Told::ByName && !is_one() {
+            if step == Told::Name && !is_one() {
                 continue;
             }
             if let Some(chosen) = open.iter().position(is_it) {
@@ -60,9 +60,9 @@ pub fn matched(left: &[Node], right: &[Node]) -> Vec<Option<usize>> {
 /// By what a node without a partner of its name is told.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
-    ByName,
-    ByRank,
-    ByOrder,
+    Name,
+    Rank,
+    Order,
 }
 
 /// What a node and its partner have in common.
@@ -93,9 +93,9 @@ impl Key<'_> {
     fn is(&self, other: &Self, told: Told) -> bool {
         (self.kind, self.place) == (other.kind, other.place)
             && match told {
-                Told::ByName => self.name == other.name,
-                Told::ByRank => self.rank == other.rank,
-                Told::ByOrder => true,
+                Told::Name => self.name == other.name,
+                Told::Rank => self.rank == other.rank,
+                Told::Order => true,
             }
     }
 }

@@ -55,22 +55,8 @@ pub fn checked(
         return by_itself();
     };
     let mut entries = given(&reference, |name| name != Name::X)?;
-    let mut facts = Vec::new();
     let path = own.first().map_or(Path::new(&partner.path), |path| path.as_path());
-    // The records of ranks are parts of one; the steps of a cache are none of each other.
-    let are_ranks = sides.right.ranks.count > 1;
-    let parts = own.iter().take(if are_ranks { own.len() } else { 1 });
-    let mut files = parts.map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
-    let port = if files.len() > 1 {
-        let mut joined = Joined::default();
-        let port = joined.join(&reference, path, files)?;
-        // Chunks of tokens may stand in any order.
-        joined.orders.retain(|_, names| names.iter().all(|name| name != Name::X.as_str()));
-        facts = joined.odd();
-        Some(port)
-    } else {
-        files.pop()
-    };
+    let (port, mut facts) = of_ranks(sides, &reference, (path, &own))?;
     let mut kept = None;
     // What the reference was given of its tokens stands in its own order.
     let is_of_tokens = |entry: &Entry| {
@@ -152,6 +138,26 @@ pub fn checked(
             Ok(Some((None, facts)))
         }
     }
+}
+
+/// What the port recorded of an attention, and what is odd about how its ranks hold that.
+fn of_ranks(
+    sides: &Sides,
+    reference: &Bundle,
+    (path, own): (&Path, &[&PathBuf]),
+) -> Result<(Option<Bundle>, Vec<String>)> {
+    // The records of ranks are parts of one; the steps of a cache are none of each other.
+    let are_ranks = sides.right.ranks.count > 1;
+    let parts = own.iter().take(if are_ranks { own.len() } else { 1 });
+    let mut files = parts.map(|path| open_place(path)).collect::<Result<Vec<_>>>()?;
+    if files.len() < 2 {
+        return Ok((files.pop(), Vec::new()));
+    }
+    let mut joined = Joined::default();
+    let port = joined.join(reference, path, files)?;
+    // Chunks of tokens may stand in any order.
+    joined.orders.retain(|_, names| names.iter().all(|name| name != Name::X.as_str()));
+    Ok((Some(port), joined.odd()))
 }
 
 /// The verdict on the passes of a cache, each with the settings and parameters of the reference's, and with what the port has

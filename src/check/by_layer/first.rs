@@ -128,13 +128,7 @@ fn explained(
         facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
     }
     if facts.is_empty() && node.part == ModelPart::Embedding {
-        facts.extend(other_rows(sides, at, found.tolerance)?);
-        if facts.is_empty() && sides.right.ranks.count > 1 {
-            facts.extend(not_zeroed(sides, at, found.tolerance)?);
-        }
-        if facts.is_empty() && sides.right.ranks.count > 1 {
-            facts.extend(at_edges(sides, at, found.tolerance)?);
-        }
+        facts.extend(of_embedding(sides, at, found.tolerance)?);
         if !facts.is_empty() {
             let what = tr!("beside what the reference gives for the same inputs").to_owned();
             return Ok(Some(Named { what, facts, report: None }));
@@ -193,6 +187,15 @@ fn explained(
         None => tr!("{part}, computed from the port's own inputs", part),
     };
     Ok(Some(Named { what, facts, report }))
+}
+
+/// Which rows an embedding read or added in place of others.
+fn of_embedding(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let told = other_rows(sides, at, tolerance)?;
+    if told.is_some() || sides.right.ranks.count < 2 {
+        return Ok(told);
+    }
+    Ok(not_zeroed(sides, at, tolerance)?.or(at_edges(sides, at, tolerance)?))
 }
 
 /// What a check says of the port's attention, and of what its module does with that.

@@ -101,6 +101,18 @@ impl Groups {
     }
 }
 
+impl Shared {
+    /// What becomes of that expert in place of what was meant.
+    fn beside(self, meant: Self) -> &'static str {
+        match (self, meant) {
+            (Self::None, _) => tr!("the shared expert is left out"),
+            (Self::RawGate, _) => tr!("the gate of the shared expert is used without its sigmoid"),
+            (_, Self::Gated) => tr!("the shared expert is not multiplied by its gate"),
+            _ => tr!("the shared expert is multiplied by its gate"),
+        }
+    }
+}
+
 impl Score {
     pub const ALL: [Self; 3] = [Self::Softmax, Self::Sigmoid, Self::Equal];
 
@@ -203,14 +215,7 @@ impl Mixture {
                 tr!("1 is added to the experts' up projection").to_owned()
             }
         });
-        add(self.shared != meant.shared, &|| match (self.shared, meant.shared) {
-            (Shared::None, _) => tr!("the shared expert is left out").to_owned(),
-            (Shared::RawGate, _) => {
-                tr!("the gate of the shared expert is used without its sigmoid").to_owned()
-            }
-            (_, Shared::Gated) => tr!("the shared expert is not multiplied by its gate").to_owned(),
-            _ => tr!("the shared expert is multiplied by its gate").to_owned(),
-        });
+        add(self.shared != meant.shared, &|| self.shared.beside(meant.shared).to_owned());
         add(self.times != meant.times, &|| {
             tr!("the shared expert is added {count} times", count = self.times)
         });

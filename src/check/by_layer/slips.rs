@@ -107,9 +107,10 @@ pub fn cut_as_one(
             Tensor::cat(&pieces.iter().skip(from).step_by(2).collect::<Vec<_>>(), axis)
         };
         let (gate, up) = (gate.name.clone(), up.name.clone());
-        let others = match is_packed {
-            true => vec![(gate, Tensor::cat(&[half(0)?, half(1)?], axis)?)],
-            false => vec![(gate, half(0)?), (up, half(1)?)],
+        let others = if is_packed {
+            vec![(gate, Tensor::cat(&[half(0)?, half(1)?], axis)?)]
+        } else {
+            vec![(gate, half(0)?), (up, half(1)?)]
         };
         for (name, other) in others {
             parameters.retain(|(own, _)| *own != name);
