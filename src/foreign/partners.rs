@@ -107,7 +107,8 @@ fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
         let inner = node.path.strip_prefix(own.path.as_str());
         inner.is_some_and(|inner| inner.starts_with(['.', '/']))
     };
-    let is_said = recording.iter().any(|node| !node.reads.is_empty());
+    let is_said = recording.iter().any(|node| !node.reads.is_empty())
+        && !recording.iter().any(|node| !node.is_input && node.path == own.path);
     let last = recording.iter().rposition(|node| !node.is_input && is_within(node));
     let is_it = |at: &usize| recording.get(*at).is_some_and(|last| last.width() == own.width());
     last.filter(is_it).filter(|_| is_said && !own.is_input)
@@ -150,5 +151,10 @@ mod tests {
         let left = [node("bert.emb.words", Vec::new()), node("bert.emb.norm", vec![0])];
         let right = [node("bert.emb", Vec::new()), node("bert", Vec::new())];
         assert_eq!(matched(&left, &right), [None, Some(0)]);
+        // What was recorded itself is not its last part.
+        let right =
+            [Node { name: "bert.emb.norm".to_owned(), ..node("bert.emb.norm", Vec::new()) }];
+        let left = [left, [node("bert.emb.norm.scale", vec![0]), node("bert", vec![0])]].concat();
+        assert_eq!(matched(&left, &right), [None, Some(0), None, None]);
     }
 }
