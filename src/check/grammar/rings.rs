@@ -73,30 +73,7 @@ impl Grammar<'_> {
             }
         }
         self.zigzag_ranks(own, &mut add);
-        // How many keys each query sees, and the last of them.
-        let of_row = |b: usize, q: usize| {
-            let seen: Vec<usize> = (0..keys).filter(|key| !own.at(b, q, *key)).collect();
-            Some((*seen.last()?, seen.len()))
-        };
-        let rows = (0..own.items).flat_map(|b| (0..queries).map(move |q| (b, q)));
-        let rows: Vec<_> = rows.map(|(b, q)| of_row(b, q)).collect();
-        add(
-            of(&|b, q, k| {
-                let row = rows.get(b * queries + q).copied().flatten();
-                row.is_none_or(|(last, count)| k > last || k + count <= last)
-            }),
-            tr!(
-                "each query sees the last of the keys that it should see, as many as it should: the first ones, kept for good, are overwritten in a ring"
-            ),
-        );
-        for count in (1..keys).filter(|_| queries == 1 && keys <= MOST_KEYS) {
-            let told = tr!(
-                "only the first {count} of {keys} slots are seen, as where a ring that has wrapped is masked at its write head",
-                count,
-                keys
-            );
-            add(of(&|b, q, k| own.at(b, q, k) || k >= count), told.as_str());
-        }
+        of_slots(own, &mut add);
         if let Some((_, Some(window))) = self.causal() {
             let is_filled = |q: usize, k: usize| {
                 let length = signed(q) + first + 1;
@@ -213,6 +190,35 @@ impl Grammar<'_> {
         for edits in both.into_iter().chain([vec![weights]]) {
             self.add_all(Kind::Mask, cost::PLAIN, edits, Name::Weights, &told);
         }
+    }
+}
+
+/// Slots of a ring that are overwritten though they are to be kept, or not seen as they stand behind its write head.
+fn of_slots(own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
+    let (queries, keys) = (own.queries, own.keys);
+    // How many keys each query sees, and the last of them.
+    let of_row = |b: usize, q: usize| {
+        let seen: Vec<usize> = (0..keys).filter(|key| !own.at(b, q, *key)).collect();
+        Some((*seen.last()?, seen.len()))
+    };
+    let rows = (0..own.items).flat_map(|b| (0..queries).map(move |q| (b, q)));
+    let rows: Vec<_> = rows.map(|(b, q)| of_row(b, q)).collect();
+    add(
+        own.of(|b, q, k| {
+            let row = rows.get(b * queries + q).copied().flatten();
+            row.is_none_or(|(last, count)| k > last || k + count <= last)
+        }),
+        tr!(
+            "each query sees the last of the keys that it should see, as many as it should: the first ones, kept for good, are overwritten in a ring"
+        ),
+    );
+    for count in (1..keys).filter(|_| queries == 1 && keys <= MOST_KEYS) {
+        let told = tr!(
+            "only the first {count} of {keys} slots are seen, as where a ring that has wrapped is masked at its write head",
+            count,
+            keys
+        );
+        add(own.of(|b, q, k| own.at(b, q, k) || k >= count), told.as_str());
     }
 }
 
