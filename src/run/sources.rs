@@ -104,14 +104,13 @@ impl Sources {
     }
 
     /// The same with a mask whose first axis is that of the items, where it may as well be that of heads or queries, of which
-    /// there are as many; nothing where its axes tell.
+    /// there are as many; nothing where its axes tell. What is added to the scores broadcasts as it is.
     ///
     /// # Errors
     /// If candle fails.
     pub fn with_mask_of_items(&self, sizes: &Sizes) -> Result<Option<Self>> {
-        let Some(mask) = self.attn_mask.as_ref().or(self.tensor(Name::Mask)) else {
-            return Ok(None);
-        };
+        let mask = self.attn_mask.as_ref().or(self.tensor(Name::Mask));
+        let Some(mask) = mask.filter(|mask| !mask.dtype().is_float()) else { return Ok(None) };
         let Sizes { batch, heads, seq_len, .. } = *sizes;
         let shape = match *mask.dims() {
             [items, queries, keys] if items > 1 && [items; 2] == [batch, heads] => {
