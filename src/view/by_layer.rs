@@ -44,7 +44,11 @@ fn facts(found: &ByLayer) -> Vec<String> {
     let mut facts: Vec<String> = found.ranks.iter().chain(&found.aligned).cloned().collect();
     let shown_matches = found.matches.iter().take(MOST_MATCHES);
     facts.extend(shown_matches.map(|(left, right)| {
-        tr!("{left} beside {right}, by order and width", left = shown(left), right = shown(right))
+        tr!(
+            "{left} beside {right}, by name, place and width",
+            left = shown(left),
+            right = shown(right)
+        )
     }));
     if let Some(more) = found.matches.len().checked_sub(MOST_MATCHES).filter(|more| *more > 0) {
         facts.push(tr!("{more} more tensors are matched so", more));
