@@ -429,8 +429,11 @@ fn byte(word: u32) -> u8 {
 /// long, of length 1, or has one for each group of places, along the features sooner than elsewhere.
 fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
     let rank = stored.len();
-    if own.len() > rank || own.iter().product::<usize>() == 1 {
+    if own.iter().product::<usize>() == 1 {
         return vec![(0, vec![1; rank])];
+    }
+    if own.len() > rank {
+        return Vec::new();
     }
     let mut all: Vec<(usize, Vec<usize>)> = Vec::new();
     for chosen in 0..1_u32 << rank {
@@ -539,5 +542,17 @@ pub(super) fn told(shape: &[usize], stored: &[usize], names: &[&str]) -> String 
         tr!("one for all").to_owned()
     } else {
         tr!("one for each {own}", own = own.join(tr!(" and ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::placings;
+
+    #[test]
+    fn more_axes_than_are_stored_have_no_place() {
+        assert_eq!(placings(&[1, 1, 1, 2, 3], &[2, 4, 3]), []);
+        assert_eq!(placings(&[1, 1, 1, 1, 1], &[2, 4, 3]), [(0, vec![1; 3])]);
+        assert_eq!(placings(&[3], &[2, 4, 3]), [(0, vec![1, 1, 3])]);
     }
 }

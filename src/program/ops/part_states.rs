@@ -90,7 +90,7 @@ impl Parted {
             _ => return Ok(None),
         };
         let (batch, heads, queries, _) = scores.dims4()?;
-        let rows = parts.queries.unwrap_or_else(|| parts.count(0)).clamp(1, queries);
+        let rows = parts.queries.unwrap_or_else(|| parts.count(0)).min(queries).max(1);
         let width = values.map_or(Ok(1), |values| values.dim(3))?;
         let empty = |width: usize| {
             Tensor::zeros((batch, heads, rows, width), scores.dtype(), scores.device())
