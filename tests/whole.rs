@@ -399,6 +399,19 @@ fn renamed(from: &Path, to: &Path, rename: impl Fn(&str) -> Option<String>) {
     candle_core::safetensors::save(&tensors, to).expect("written");
 }
 
+/// A recording of two ranks, with those tensors alone that are kept.
+fn two_ranks(recording: &str, is_kept: impl Fn(&str) -> bool) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for rank in ["rank0", "rank1"] {
+        let to = folder.path().join(rank);
+        std::fs::create_dir(&to).expect("made");
+        let parts = fixtures("ranks").join(recording).join(rank).join("parts.safetensors");
+        let kept = |name: &str| is_kept(name).then(|| name.to_owned());
+        renamed(&parts, &to.join("parts.safetensors"), kept);
+    }
+    folder
+}
+
 /// As Flax might name them; what goes into modules is not recorded.
 fn in_flax(name: &str) -> Option<String> {
     let inner = name.strip_suffix(".out")?.strip_prefix("model.").unwrap_or("head/logits");
@@ -550,14 +563,7 @@ fn partial_sums_in_16_bits_are_as_exact_as_these() {
 /// Where no parameters tell it, what the ranks give does.
 #[test]
 fn a_matrix_that_was_cut_as_one_is_told_without_parameters() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for rank in ["rank0", "rank1"] {
-        let to = folder.path().join(rank);
-        std::fs::create_dir(&to).expect("made");
-        let parts = fixtures("ranks").join("heads-fused").join(rank).join("parts.safetensors");
-        let kept = |name: &str| (!name.ends_with("weight")).then(|| name.to_owned());
-        renamed(&parts, &to.join("parts.safetensors"), kept);
-    }
+    let folder = two_ranks("heads-fused", |name| !name.ends_with("weight"));
     let found = compared(&fixtures("ranks").join("reference"), folder.path());
     let told = summaries(&found);
     assert!(told.iter().any(|told| told.contains("is cut over the ranks as one")), "{told:?}");
@@ -566,14 +572,7 @@ fn a_matrix_that_was_cut_as_one_is_told_without_parameters() {
 /// What went into a later part of a stage is not what the stage got.
 #[test]
 fn a_stage_whose_input_was_not_recorded_is_not_accused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for rank in ["rank0", "rank1"] {
-        let to = folder.path().join(rank);
-        std::fs::create_dir(&to).expect("made");
-        let parts = fixtures("ranks").join("stages").join(rank).join("parts.safetensors");
-        let kept = |name: &str| (name != "model.layers.0.in").then(|| name.to_owned());
-        renamed(&parts, &to.join("parts.safetensors"), kept);
-    }
+    let folder = two_ranks("stages", |name| name != "model.layers.0.in");
     let found = compared(&fixtures("ranks").join("reference"), folder.path());
     assert!(found.is_same() && found.warning.is_none(), "{:?}", found.warning);
 }

@@ -43,7 +43,7 @@ pub const MASKS: &[(&str, Keys, Meaning)] = &[
     ("key_padding_mask", Keys::Either, Meaning::Ignore),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
-    // Of 0 and 1 it is the step of that name too.
+    // Where it holds 0 and 1, it is also read as the step of that name.
     ("mask", Keys::Either, Meaning::Either),
     ("extended_attention_mask", Keys::Own, Meaning::Either),
     ("causal_mask", Keys::Own, Meaning::Either),
@@ -167,7 +167,8 @@ pub enum Caller {
     Module,
 }
 
-/// Takes the mask out of a file that its name tells the meaning of; one of keys alone is (batch, key).
+/// Takes the first mask of [`MASKS`] out of a file, in the ways that it may be meant: both where its name does not tell what 1
+/// means. One of keys alone is (batch, key).
 ///
 /// # Errors
 /// If candle fails.

@@ -17,8 +17,8 @@ struct Shift {
     matched: Match,
 }
 
-/// The same way to read queries, keys and values with what stands beside them added, or taken off. They are meant only
-/// if nothing is wrong in them; of codes, so is the way without.
+/// A way to read queries, keys and values, and the same with what stands beside them added, or taken off. The shifted ones are
+/// tentative: they count only where all numbers agree. So does the plain one, if it is of codes.
 ///
 /// # Errors
 /// If candle fails.

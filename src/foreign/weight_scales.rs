@@ -59,10 +59,13 @@ impl<'r, R: Fn(&str) -> Result<Option<Tensor>>> Scaled<'r, R> {
     }
 }
 
-/// Whether these are whole numbers, or such as 8 bits of floating point have, which are no more than three behind the first.
+/// Whether these are of an integer type, or are numbers that fp8 has: their significands have three bits behind the first one.
 fn are_codes(weight: &Tensor) -> Result<bool> {
     const BEHIND: u32 = (1 << 20) - 1;
-    #[allow(clippy::cast_possible_truncation, reason = "what is no f32 is none of 8 bits")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a number that f32 does not have is none of fp8"
+    )]
     let is_code = |number: &f64| {
         let narrow = *number as f32;
         f64::from(narrow).to_bits() == number.to_bits() && narrow.to_bits() & BEHIND == 0

@@ -42,15 +42,22 @@ pub fn shape_of_file(config: &Config, mask: &Tensor) -> Result<(Name, Tensor)> {
 pub fn with_heads(config: &Config, mask: &Tensor, queries: usize) -> Result<Tensor> {
     let Sizes { batch, heads, .. } = config.sizes;
     let shape = match *mask.dims() {
-        _ if broadcasts(config, mask.dims(), queries) => return Ok(mask.clone()),
+        _ if broadcasts(config, mask.dims(), queries) => None,
         [both, queries, keys] if batch.checked_mul(heads) == Some(both) => {
-            [batch, heads, queries, keys]
+            Some([batch, heads, queries, keys])
         }
-        [items, queries, keys] if items == batch => [items, 1, queries, keys],
-        [items, keys] if items == batch => [items, 1, 1, keys],
-        _ => return Ok(mask.clone()),
+        _ => shape_of_items(mask.dims(), batch),
     };
-    Ok(mask.reshape(&shape[..])?)
+    Ok(shape.map_or(Ok(mask.clone()), |shape| mask.reshape(&shape[..]))?)
+}
+
+/// The lengths of (batch, head, query, key) for those of (batch, query, key) or (batch, key); nothing for others.
+pub fn shape_of_items(dims: &[usize], batch: usize) -> Option<[usize; 4]> {
+    match *dims {
+        [items, queries, keys] if items == batch => Some([items, 1, queries, keys]),
+        [items, keys] if items == batch => Some([items, 1, 1, keys]),
+        _ => None,
+    }
 }
 
 /// Whether these axes broadcast to (batch, head, query, key) from the right, for so many queries.

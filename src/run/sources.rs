@@ -112,13 +112,9 @@ impl Sources {
         let mask = self.attn_mask.as_ref().or(self.tensor(Name::Mask));
         let Some(mask) = mask.filter(|mask| !mask.dtype().is_float()) else { return Ok(None) };
         let Sizes { batch, heads, seq_len, .. } = *sizes;
-        let shape = match *mask.dims() {
-            [items, queries, keys] if items > 1 && [items; 2] == [batch, heads] => {
-                [items, 1, queries, keys]
-            }
-            [items, keys] if items > 1 && [items; 2] == [batch, seq_len] => [items, 1, 1, keys],
-            _ => return Ok(None),
-        };
+        let other = if mask.rank() == 2 { seq_len } else { heads };
+        let shape = masks::shape_of_items(mask.dims(), batch);
+        let Some(shape) = shape.filter(|_| batch > 1 && batch == other) else { return Ok(None) };
         let mask = mask.reshape(&shape[..])?;
         Ok(Some(match self.attn_mask {
             Some(_) => self.clone().with_mask(mask),

@@ -26,7 +26,7 @@ const HELD: [(Name, &[Name]); 2] = [
 ];
 
 /// The verdict on the first pass of a cache that differs, by a record of the whole: its settings, and what it is given but for
-/// its input. Nothing where the tokens of the passes do not stand one behind the other as they do in the reference.
+/// its input. Nothing where the passes do not hold the reference's tokens in their order, each pass those behind the last.
 pub fn first_wrong_pass(
     sides: &Sides,
     at: usize,

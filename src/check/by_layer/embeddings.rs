@@ -139,22 +139,23 @@ fn numbers(file: &Bundle, names: &[String], count: usize) -> Result<Option<Vec<i
     Ok(Some(file.some_of(at, 0, count)?.to_dtype(DType::I64)?.to_vec1()?))
 }
 
-/// That ranks which hold a part of the words each add a row of theirs for words of other ranks, too: what is added is one row
-/// for all words of a rank, as that is the row of the nearest word, or of the first, of each other rank.
-pub fn not_zeroed(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+/// The words of some rows of an embedding, and these rows on both sides; nothing where words of some are not known.
+fn of_words(sides: &Sides, at: usize) -> Result<Option<(Vec<i64>, [Tensor; 2])>> {
     let (Some(node), Some(rows)) = (sides.nodes().get(at), sides.pairs(at, MANY)) else {
         return Ok(None);
     };
     let Some(file) = sides.left.ranks.passes.first() else { return Ok(None) };
     let words = numbers(file, &["input_ids".to_owned()], node.rows())?;
-    let ids = went_in(&sides.left, 0, node)?.or(words);
-    let (Some(ids), Some([meant, own])) = (ids, sides.of_pairs(at, &rows)?) else {
-        return Ok(None);
-    };
-    let mut order: Vec<(i64, usize)> = Vec::new();
-    for (at, row) in rows.iter().enumerate() {
-        order.extend(ids.get(row.left).map(|id| (*id, at)));
-    }
+    let Some(all) = went_in(&sides.left, 0, node)?.or(words) else { return Ok(None) };
+    let ids: Option<Vec<i64>> = rows.iter().map(|row| all.get(row.left).copied()).collect();
+    Ok(ids.zip(sides.of_pairs(at, &rows)?))
+}
+
+/// That ranks which hold a part of the words each add a row of theirs for words of other ranks, too: what is added is one row
+/// for all words of a rank, as that is the row of the nearest word, or of the first, of each other rank.
+pub fn not_zeroed(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let Some((ids, [meant, own])) = of_words(sides, at)? else { return Ok(None) };
+    let mut order: Vec<(i64, usize)> = ids.into_iter().zip(0..).collect();
     order.sort_unstable();
     let added = own.sub(&meant)?;
     let row = |of: &Tensor, at: usize| of.narrow(1, at, 1);
@@ -186,26 +187,17 @@ pub fn not_zeroed(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<Str
 
 /// That just the words are off which are the first ones of their ranks: another rank has them, too.
 pub fn at_edges(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
-    let (Some(node), Some(rows)) = (sides.nodes().get(at), sides.pairs(at, MANY)) else {
-        return Ok(None);
-    };
-    let Some(file) = sides.left.ranks.passes.first() else { return Ok(None) };
-    let words = numbers(file, &["input_ids".to_owned()], node.rows())?;
-    let ids = went_in(&sides.left, 0, node)?.or(words);
-    let (Some(ids), Some([meant, own])) = (ids, sides.of_pairs(at, &rows)?) else {
-        return Ok(None);
-    };
+    let Some((ids, [meant, own])) = of_words(sides, at)? else { return Ok(None) };
     let logits = sides.nodes().iter().rfind(|node| node.part == ModelPart::Logits);
     let share = logits.map_or(0, Node::width) / sides.right.ranks.count;
     let Some(share) = i64::try_from(share).ok().filter(|share| *share > 1) else {
         return Ok(None);
     };
     let mut off = BTreeSet::new();
-    for (place, row) in rows.iter().enumerate() {
-        let Some(id) = ids.get(row.left) else { return Ok(None) };
+    for (place, id) in ids.into_iter().enumerate() {
         let row = |of: &Tensor| of.narrow(1, place, 1);
         let is_off = apart(&row(&meant)?, &row(&own)?)? > tolerance;
-        if is_off != (*id > 0 && id % share == 0) {
+        if is_off != (id > 0 && id % share == 0) {
             return Ok(None);
         }
         off.extend(is_off.then(|| id.to_string()));

@@ -103,14 +103,27 @@ impl Grammar<'_> {
         if count.is_power_of_two() || self.right.step(Name::Sinks).is_some() {
             return;
         }
-        let slipped = |stage: PartStage| Parted { stage, slip: Some(PartSlip::NextRow) };
+        let slip = PartSlip::NextRow;
         let read = vec![Name::SplitOutputs, Name::SplitLse];
-        let merged = Change::Become(slipped(PartStage::Merged).into(), read);
-        let merged = Edit::new(Name::HeadOutputs, merged);
-        let lse = Edit::new(Name::Lse, Change::Replace(slipped(PartStage::Merge).into()));
-        for edits in [vec![lse, merged.clone()], vec![merged]] {
-            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, PartSlip::NextRow.told());
+        let merged = Parted { stage: PartStage::Merged, slip: Some(slip) };
+        let merged = Edit::new(Name::HeadOutputs, Change::Become(merged.into(), read));
+        self.slipped_merge(Kind::Axes, slip, merged);
+    }
+
+    /// A slip of the merge in what reads its log-sum-exps, in the one that is merged as well or not.
+    fn slipped_merge(&mut self, kind: Kind, slip: PartSlip, reader: Edit) {
+        let merge = Parted { stage: PartStage::Merge, slip: Some(slip) };
+        let lse = Edit::new(Name::Lse, Change::Replace(merge.into()));
+        for edits in [vec![lse, reader.clone()], vec![reader]] {
+            self.add_all(kind, cost::COMMON, edits, Name::Lse, slip.told());
         }
+    }
+
+    /// A slip of the merge in the weights of the splits.
+    pub(super) fn slipped_weights(&mut self, slip: PartSlip) {
+        let share = Parted { stage: PartStage::Share, slip: Some(slip) };
+        let weights = Edit::new(Name::SplitWeights, Change::Replace(share.into()));
+        self.slipped_merge(Kind::Replaced, slip, weights);
     }
 
     /// Splits that the last keys of an item fill in part, which are not merged where splits are counted rounded down.
@@ -162,15 +175,8 @@ impl Grammar<'_> {
     /// Merges in steps that go wrong between these.
     fn between_levels(&mut self, count: usize) {
         for slip in [PartSlip::SignExchanged, PartSlip::PairFirst] {
-            if count < 3 {
-                continue;
-            }
-            let of = |stage: PartStage| Parted { stage, slip: Some(slip) };
-            let lse = Edit::new(Name::Lse, Change::Replace(of(PartStage::Merge).into()));
-            let weights = Change::Replace(of(PartStage::Share).into());
-            let weights = Edit::new(Name::SplitWeights, weights);
-            for edits in [vec![lse, weights.clone()], vec![weights]] {
-                self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
+            if count > 2 {
+                self.slipped_weights(slip);
             }
         }
         let Some(own) = self.right.step(Name::HeadOutputs) else { return };

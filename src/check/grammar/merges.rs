@@ -137,15 +137,8 @@ impl Grammar<'_> {
 
     /// Splits that are merged in pairs, and sums that are rescaled in the denominator alone.
     fn in_other_orders(&mut self, count: usize) {
-        let pairs = |stage: PartStage| Parted { stage, slip: Some(PartSlip::PairLargest) };
         if count > 2 {
-            let lse = Edit::new(Name::Lse, Change::Replace(pairs(PartStage::Merge).into()));
-            let weights = Change::Replace(pairs(PartStage::Share).into());
-            let weights = Edit::new(Name::SplitWeights, weights);
-            let told = PartSlip::PairLargest.told();
-            for edits in [vec![lse, weights.clone()], vec![weights]] {
-                self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
-            }
+            self.slipped_weights(PartSlip::PairLargest);
         }
         let slip = Some(PartSlip::PlainNumerator);
         let plain = Parted { stage: PartStage::Share, slip };
