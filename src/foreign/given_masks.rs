@@ -167,7 +167,7 @@ pub enum Caller {
     Module,
 }
 
-/// Takes the first mask of [`MASKS`] out of a file, in the ways that it may be meant: both where its name does not tell what 1
+/// Takes the first mask of `MASKS` out of a file, in the ways that it may be meant: both where its name does not tell what 1
 /// means. One of keys alone is (batch, key).
 ///
 /// # Errors
