@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::contradiction::{against_its_config, as_recorded};
 use super::endings::other_endings;
-use super::mask_claim::hides_more;
+use super::mask_claim::{hides_all, hides_more};
 use super::reading::Reading;
 use super::readings::readings;
 use super::recomputed::{Recomputed, recompute};
@@ -218,68 +218,154 @@ pub fn fits(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Resul
     Ok(false)
 }
 
-/// The [`likeliest`] readings of a file, or the first under which it is the same.
+/// What was tried of the readings of a file.
+#[derive(Default)]
+struct Found {
+    plain: Vec<Tried>,
+    /// Those that are meant if nothing is wrong in them but the rounding of some type.
+    tentative: Vec<Recomputed>,
+    trivial: Vec<Recomputed>,
+    refused: Option<Error>,
+    /// Whether a tentative one is further off.
+    is_left: bool,
+}
+
+/// The [`likeliest`] readings of a file, or the first under which it is the same. A mistake is supposed only where no reading
+/// without one gives the numbers, but for rounding.
 fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
     preset_says_something(record, flags)?;
-    let (mut found, mut trivial, mut refused) = (Vec::new(), Vec::new(), None);
-    let mut is_left = false;
-    let mut left: VecDeque<Reading> = readings(record, flags)?.into();
-    while let Some(mut reading) = left.pop_front() {
-        // What was stated is not the file's mask where that hides more.
-        if reading.brings_mask() && hides_more(&reading)? {
-            reading = reading.without_mask();
+    let (mistaken, meant): (Vec<Reading>, Vec<Reading>) =
+        readings(record, flags)?.into_iter().partition(Reading::supposes_a_mistake);
+    let (mut found, has_mistaken) = (Found::default(), !mistaken.is_empty());
+    for readings in [meant, mistaken] {
+        let mut same = found.first_same(readings, flags, tolerances)?;
+        if same.is_none() && (has_mistaken || !found.tentative.is_empty()) {
+            if found.is_rounding(tolerances)? {
+                break;
+            }
+            same = found.same_but_for_rounding(tolerances)?;
         }
-        // The settings can tell that a reading is not meant, as those of so many items do.
-        let run = match reading.run() {
-            Ok(run) => run,
-            Err(error) => {
-                left.extend(as_recorded(&reading)?);
-                refused = refused.or(Some(error));
-                continue;
-            }
-        };
-        seed_says_something(flags, &run)?;
-        reading.contradictions.extend(against_its_config(&reading, &run)?);
-        match recompute(reading.clone(), run, tolerances, Orders::Any) {
-            Ok(recomputed) if recomputed.is_trivial && !recomputed.may_be_single_tokens() => {}
-            // Tokens of one item, which attention may have failed to mix, are likelier than items of one token, tokens-first.
-            Ok(recomputed)
-                if recomputed.is_trivial
-                    && recomputed.tokens_first
-                    && found.iter().any(Tried::compares) => {}
-            // What was recorded contradicts nothing that gives the numbers as well.
-            Ok(recomputed)
-                if !recomputed.contradictions.is_empty()
-                    && found.iter().any(|other: &Tried| other.recomputed.is_same()) => {}
-            // One that leaves tensors aside may be the same for not having understood them.
-            Ok(recomputed)
-                if recomputed.is_same()
-                    && (recomputed.unmatched.is_empty() || reading.is_tentative)
-                    && compares_all(&recomputed, &found) =>
-            {
-                let likeliest = vec![recomputed];
-                return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
-            }
-            Ok(recomputed) if recomputed.is_trivial => trivial.push(recomputed),
-            Ok(_) if reading.is_tentative => is_left = true,
-            Ok(recomputed) => {
-                left.extend(other_endings(&reading)?);
-                left.extend(filled_low(&reading, &recomputed, flags));
-                left.extend(as_recorded(&reading)?);
-                found.push(Tried { reading, recomputed, apart: Vec::new() });
-            }
-            Err(error) => {
-                left.extend(as_recorded(&reading)?);
-                refused = refused.or(Some(error));
-            }
+        if let Some(same) = same {
+            let likeliest = vec![same];
+            return Ok(Likely { likeliest, plain: Vec::new(), trivial: Vec::new() });
         }
     }
-    if found.is_empty() && is_left {
+    let Found { plain, trivial, refused, is_left, .. } = found;
+    if plain.is_empty() && is_left {
         without_scale(record)?;
     }
-    match refused.filter(|_| found.is_empty()) {
+    match refused.filter(|_| plain.is_empty()) {
         Some(refused) => Err(refused),
-        None => Ok(Likely { trivial, ..likeliest(found, tolerances)? }),
+        None => Ok(Likely { trivial, ..likeliest(plain, tolerances)? }),
+    }
+}
+
+impl Found {
+    /// The first of these under which the file is the same; the others are kept.
+    fn first_same(
+        &mut self,
+        readings: Vec<Reading>,
+        flags: &Settings,
+        tolerances: &Tolerances,
+    ) -> Result<Option<Recomputed>> {
+        let mut left: VecDeque<Reading> = readings.into();
+        while let Some(mut reading) = left.pop_front() {
+            // Of several masks one was read the wrong way around where no key is left.
+            let is_of_several = reading.mask.as_ref().is_some_and(|own| !own.also.is_empty());
+            if is_of_several && hides_all(&reading)? {
+                continue;
+            }
+            // What was stated is not the file's mask where that hides more.
+            if reading.brings_mask() && hides_more(&reading)? {
+                reading = reading.without_mask();
+            }
+            // The settings can tell that a reading is not meant, as those of so many items do.
+            let run = match reading.run() {
+                Ok(run) => run,
+                Err(error) => {
+                    left.extend(as_recorded(&reading)?);
+                    self.refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            seed_says_something(flags, &run)?;
+            reading.contradictions.extend(against_its_config(&reading, &run)?);
+            match recompute(reading.clone(), run, tolerances, Orders::Any) {
+                Ok(recomputed) => {
+                    if let Some(same) = self.take(reading, recomputed, flags, &mut left)? {
+                        return Ok(Some(same));
+                    }
+                }
+                Err(error) => {
+                    left.extend(as_recorded(&reading)?);
+                    self.refused.get_or_insert(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a reading back under which the file is the same, and else keeps it, with what may be meant in its place `left` to
+    /// be tried.
+    fn take(
+        &mut self,
+        reading: Reading,
+        recomputed: Recomputed,
+        flags: &Settings,
+        left: &mut VecDeque<Reading>,
+    ) -> Result<Option<Recomputed>> {
+        let is_trivial = recomputed.is_trivial;
+        // Tokens of one item, which attention may have failed to mix, are likelier than items of one token, tokens-first.
+        let is_of_tokens = recomputed.tokens_first && self.plain.iter().any(Tried::compares);
+        if is_trivial && (is_of_tokens || !recomputed.may_be_single_tokens()) {
+            return Ok(None);
+        }
+        // What was recorded contradicts nothing that gives the numbers as well.
+        let contradicts = !recomputed.contradictions.is_empty();
+        if contradicts && self.plain.iter().any(|other| other.recomputed.is_same()) {
+            return Ok(None);
+        }
+        // One that leaves tensors aside may be the same for not having understood them.
+        let is_whole = (recomputed.unmatched.is_empty() || reading.is_tentative)
+            && compares_all(&recomputed, &self.plain);
+        if is_whole && recomputed.is_same() {
+            return Ok(Some(recomputed));
+        }
+        if is_trivial {
+            self.trivial.push(recomputed);
+        } else if reading.is_tentative {
+            self.is_left = true;
+            if is_whole && recomputed.distances()?.into_iter().all(|apart| apart <= FITS) {
+                self.tentative.push(recomputed);
+            }
+        } else {
+            left.extend(other_endings(&reading)?);
+            left.extend(filled_low(&reading, &recomputed, flags));
+            left.extend(as_recorded(&reading)?);
+            self.plain.push(Tried { reading, recomputed, apart: Vec::new() });
+        }
+        Ok(None)
+    }
+
+    /// Whether one of those that are meant anyway is the same but for rounding.
+    fn is_rounding(&mut self, tolerances: &Tolerances) -> Result<bool> {
+        let judged = std::mem::take(&mut self.plain).into_iter().map(|one| {
+            let recomputed = one.recomputed.judge(tolerances, None)?;
+            Ok(Tried { recomputed, ..one })
+        });
+        self.plain = judged.collect::<Result<_>>()?;
+        Ok(self.plain.iter().any(|one| one.recomputed.is_same()))
+    }
+
+    /// The first tentative one that is.
+    fn same_but_for_rounding(&mut self, tolerances: &Tolerances) -> Result<Option<Recomputed>> {
+        for one in self.tentative.drain(..) {
+            let judged = one.judge(tolerances, None)?;
+            if judged.is_same() {
+                return Ok(Some(judged));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -78,7 +78,7 @@ fn against(evidence: &Evidence, stated: Option<&Value>, recorded: Option<&Value>
         return Contradiction::of(key, *step, [stated, recorded], tensor);
     }
     let summary = tr!("{key} was stated as {stated}; the file holds no {step}", key, stated, step);
-    Contradiction { setting: key, step: *step, stated, recorded, summary }
+    Contradiction::told(key, *step, [stated, recorded], summary)
 }
 
 /// The readings with what was recorded in place of what was stated or left open; none where the two say the same.
@@ -286,7 +286,7 @@ fn by_frequencies(stated: &[f64], recorded: &[f64], name: &str) -> Option<Contra
         recorded,
         name = quoted(name)
     );
-    Some(Contradiction { setting: ROPE, step: Name::RopeFreqs, stated, recorded, summary })
+    Some(Contradiction::told(ROPE, Name::RopeFreqs, [stated, recorded], summary))
 }
 
 /// Frequencies as the powers of their base, if they are that.

@@ -55,13 +55,14 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     for reading in as_written(readings, &draft.record)? {
         let is_trivial = keys(&reading) == Some(1) && most != Some(1);
         let is_shifted = reading.is_tentative;
+        let against = reading.against.clone();
         let format = (reading.start == Start::Heads).then_some(reading.format);
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
         own.record.entries.retain(|entry| !taken(&entry.name));
         let (left, differs) = written(&mut own.record, &reading)?;
         own.unmatched.extend(left);
-        own.leave_scales();
+        own.leave_scales()?;
         let entry = |(name, tensor): (Name, Tensor)| Entry::of(name.as_str(), tensor);
         own.record.entries.extend(reading.tensors.into_iter().map(entry));
         own.settings.start = Some(reading.start);
@@ -93,13 +94,15 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             match draft.reading(mask) {
                 Ok(reading) => {
                     let behind_cache = behind_cache.iter().filter(|_| is_as_stated);
-                    let contradictions = differs.iter().chain(behind_cache).cloned().collect();
+                    let own = reading.contradictions.iter().chain(&against);
+                    let contradictions = differs.iter().chain(behind_cache).chain(own);
+                    let contradictions = contradictions.cloned().collect();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
                     let found = Reading { format, is_trivial, mask, contradictions, ..reading };
                     // Nothing but the numbers says that tokens come first.
                     let is_guess = format == Some(QkvFormat::Sbhd) && !is_format_told;
-                    let is_tentative = is_guess || is_shifted;
+                    let is_tentative = is_guess || is_shifted || found.is_tentative;
                     let found = Reading { is_tentative, ..found };
                     if let Some(mask) = &found.mask {
                         all.extend(says_stated_bias(&found, mask)?);
@@ -188,7 +191,7 @@ impl Aligned {
             keys
         );
         let (setting, step, recorded) = ("lengths", Name::CausalMask, keys.to_string());
-        Some(Contradiction { setting, step, stated, recorded, summary })
+        Some(Contradiction::told(setting, step, [stated, recorded], summary))
     }
 }
 
@@ -220,8 +223,8 @@ fn aligned_to_lengths(draft: &Draft) -> Result<Option<Aligned>> {
         (0..rows).flat_map(move |row| (0..keys).map(move |key| cell(*length, row, key)))
     });
     let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
-    let how = tr!("the last query stands at the last key of each length").to_owned();
-    let mask = FoundMask { name: tr!("causal up to each length").to_owned(), mask, how };
+    let how = tr!("the last query stands at the last key of each length");
+    let mask = FoundMask::of(tr!("causal up to each length"), mask, how);
     Ok(Some(Aligned { mask, has_window: window.is_some(), size: (rows, keys) }))
 }
 

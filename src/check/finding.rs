@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::error::quoted;
+pub use foreign::Contradiction;
 use program::{Axis, Kind, Name};
 use serde_json::Value;
 
@@ -115,53 +115,6 @@ pub enum Pairs {
     },
     /// They, or mistakes without a name, would have taken about so long, which is too long.
     TooLong(Duration),
-}
-
-/// What was recorded, against what was stated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contradiction {
-    /// The setting that states it.
-    pub setting: &'static str,
-    /// The first step that it makes another.
-    pub step: Name,
-    /// What was stated.
-    pub stated: String,
-    /// What was recorded.
-    pub recorded: String,
-    /// Both in a sentence.
-    pub summary: String,
-}
-
-impl Contradiction {
-    /// What a tensor says of a setting.
-    pub fn of(
-        setting: &'static str,
-        step: Name,
-        [stated, recorded]: [String; 2],
-        tensor: &str,
-    ) -> Self {
-        let summary = tr!(
-            "{key} was stated as {stated}; recorded is {recorded}, in {tensor}",
-            key = setting,
-            stated,
-            tensor = quoted(tensor),
-            recorded
-        );
-        Self { setting, step, stated, recorded, summary }
-    }
-
-    /// What a tensor says whose numbers are not those that were stated.
-    pub fn of_numbers(setting: &'static str, step: Name, stated: String, tensor: &str) -> Self {
-        let recorded = tr!("other numbers").to_owned();
-        let tensor = quoted(tensor);
-        let summary = tr!(
-            "{setting} was stated as {stated}; {tensor} holds other numbers",
-            setting,
-            stated,
-            tensor
-        );
-        Self { setting, step, stated, recorded, summary }
-    }
 }
 
 /// A value as flags have it; of a long one the beginning.

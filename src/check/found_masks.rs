@@ -37,8 +37,7 @@ pub fn masks_beside(record: &Record) -> Result<Vec<FoundMask>> {
     let name = Name::Mask.as_str();
     let Some(mask) = record.tensor(name) else { return Ok(Vec::new()) };
     if mask.dtype().is_float() && !are_booleans(&cells(mask)?) {
-        let (mask, how) = (mask.clone(), tr!("added to the scores").to_owned());
-        return Ok(vec![FoundMask { name: name.to_owned(), mask, how }]);
+        return Ok(vec![FoundMask::of(name, mask.clone(), tr!("added to the scores"))]);
     }
     Ok(either_way(name, mask)?.into())
 }

@@ -4,7 +4,7 @@ use candle_core::DType;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use super::finding::{Contradiction, Diagnosis, Finding, Pairs};
+use super::finding::{Diagnosis, Finding, Pairs};
 use super::non_finite::{NonFinite, Place};
 use super::report::Report;
 use super::step_report::StepReport;
@@ -156,23 +156,5 @@ impl Serialize for StepReport {
             keys.serialize_entry("shapes", &[left, right])?;
         }
         keys.end()
-    }
-}
-
-/// The kind of such a finding, and its id.
-const CONTRADICTION: &str = "contradiction";
-
-impl Serialize for Contradiction {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        json!({
-            "id": CONTRADICTION,
-            "step": self.step,
-            "summary": self.summary,
-            "kind": CONTRADICTION,
-            "parameter": self.setting,
-            "meant": self.stated,
-            "found": self.recorded,
-        })
-        .serialize(serializer)
     }
 }

@@ -26,7 +26,7 @@ pub fn lacking(record: &mut Record) -> Result<Vec<Contradiction>> {
             stated
         );
         let (recorded, step) = ("none".to_owned(), Name::Output);
-        Ok(Contradiction { setting: BIAS, step, stated, recorded, summary })
+        Ok(Contradiction::told(BIAS, step, [stated, recorded], summary))
     };
     taken.into_iter().map(told).collect()
 }

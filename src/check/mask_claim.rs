@@ -8,7 +8,7 @@ use super::mask_pair::{Conflict, Masks};
 use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
 use config::{Mask, Start};
-use foreign::{FoundMask, Match, last_segment};
+use foreign::{FoundMask, Match, is_causal, last_segment, states_items};
 use program::{Name, first_number};
 
 /// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
@@ -67,7 +67,7 @@ pub fn by_mask(reading: &Reading) -> Result<Option<AgainstMask>> {
         query
     );
     let (setting, step) = ("mask", Name::MaskedScores);
-    let contradiction = Contradiction { setting, step, stated, recorded, summary };
+    let contradiction = Contradiction::told(setting, step, [stated, recorded], summary);
     let is_of_keys = !masks.is_of_queries;
     Ok(Some(AgainstMask { contradiction, is_meant, is_of_keys, only_hides: hides && !shows }))
 }
@@ -82,8 +82,7 @@ fn chunks_start_later(
 ) -> Result<bool> {
     let Some(chunk) = reading.settings.chunk else { return Ok(false) };
     let Some(keys) = masks.seen_keys()? else { return Ok(false) };
-    let (name, how) = (String::new(), String::new());
-    let keys = FoundMask { name, mask: keys, how };
+    let keys = FoundMask::of("", keys, "");
     let Some(chunked) = keys.with_chunks(Some(chunk))? else { return Ok(false) };
     let mut other = reading.clone();
     other.sources = other.sources.with_mask(chunked.mask);
@@ -115,7 +114,10 @@ pub fn hides_more(reading: &Reading) -> Result<bool> {
 }
 
 /// Whether no query sees a key.
-fn hides_all(reading: &Reading) -> Result<bool> {
+///
+/// # Errors
+/// If candle fails.
+pub fn hides_all(reading: &Reading) -> Result<bool> {
     let Ok(run) = reading.clone().run_as_it_is() else { return Ok(false) };
     match run.blocked()? {
         Some(blocked) => Ok(first_number(&blocked, |cell| cell == 0.0)?.is_none()),
@@ -155,10 +157,16 @@ pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
         return Ok(vec![reading]);
     }
     let Ok(run) = reading.run_as_it_is() else { return Ok(vec![reading]) };
-    let Some(sources) = reading.sources.with_mask_of_items(&run.config().sizes)? else {
+    let named = reading.mask.as_ref().filter(|own| states_items(&own.name));
+    let is_said = match named {
+        Some(own) => !is_causal(&own.mask)?,
+        None => false,
+    };
+    let sizes = &run.config().sizes;
+    let Some((sources, mask)) = reading.sources.with_mask_of_items(sizes, is_said)? else {
         return Ok(vec![reading]);
     };
-    let mut other = Reading { sources, is_tentative: true, ..reading.clone() };
+    let mut other = Reading { sources, is_tentative: !is_said, ..reading.clone() };
     let is_it = |own: &&mut Match| [Name::Mask.as_str(), "attn_mask"].contains(&own.step.as_str());
     let each = tr!("one for each item");
     if let Some(own) = other.matches.iter_mut().find(is_it) {
@@ -168,7 +176,12 @@ pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
         let own = Match::as_it_is(Name::Mask.as_str(), Name::Mask.as_str());
         other.matches.push(own.read(each));
     }
-    Ok(vec![reading, other])
+    let Some(own) = other.mask.as_mut().filter(|_| is_said) else { return Ok(vec![reading, other]) };
+    let axis = if own.mask.rank() == 2 { tr!("query") } else { tr!("head") };
+    let mut contradictions = reading.contradictions.clone();
+    contradictions.push(Contradiction::of_items(&own.name, axis));
+    own.mask = mask;
+    Ok(vec![other, Reading { contradictions, is_tentative: true, ..reading }])
 }
 
 /// A reading under the mask of its file, and what that says against what was stated.

@@ -1,9 +1,9 @@
 //! Does a file hold a call of `nn.MultiheadAttention`? Its `query`, `key` and `value` are inputs, not yet projected.
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
 use super::cells::cells;
-use base::error::{Error, Result, quoted};
+use base::error::Result;
 use config::{Fill, Mask, Settings};
 use file::{Entry, Record};
 use foreign::{Match, has_layer, is_called, last_segment, meanings};
@@ -64,7 +64,6 @@ impl ModuleCall {
         };
         let entries = record.entries.into_iter().enumerate().filter(|(at, _)| is_read(*at));
         record.entries = entries.map(|(_, entry)| entry).collect();
-        join_masks(&mut record)?;
         let mut settings = flags.clone();
         settings.mask.get_or_insert(Mask::Recorded);
         settings.mask_fill.get_or_insert(Fill(f64::NEG_INFINITY));
@@ -94,57 +93,4 @@ fn is_same(left: &Tensor, right: &Tensor) -> Result<bool> {
     let (left, right) = (cells(left)?, cells(right)?);
     // NaN is the same as NaN.
     Ok(left.iter().zip(&right).all(|(left, right)| left.total_cmp(right).is_eq()))
-}
-
-/// One mask in place of `attn_mask` and `key_padding_mask`, where the call has both.
-fn join_masks(record: &mut Record) -> Result<()> {
-    let place =
-        |name: &str| record.entries.iter().position(|entry| is_called(&entry.name, &[name]));
-    let (Some(of_pairs), Some(of_keys)) = (place("attn_mask"), place("key_padding_mask")) else {
-        return Ok(());
-    };
-    let (pairs, keys) = (&record.entries[of_pairs].tensor, &record.entries[of_keys].tensor);
-    let keys = match *keys.dims() {
-        [items, own] => keys.reshape((items, 1, 1, own))?,
-        [own] => keys.reshape((1, 1, 1, own))?,
-        _ => return Ok(()),
-    };
-    let items = keys.dim(0)?;
-    let pairs = match *pairs.dims() {
-        [both, queries, own] if items > 0 && both % items == 0 => {
-            pairs.reshape((items, both / items, queries, own))?
-        }
-        _ => pairs.clone(),
-    };
-    if pairs.shape().broadcast_shape_binary_op(keys.shape(), "masks").is_err() {
-        let [of_pairs, of_keys] = [of_pairs, of_keys].map(|at| &record.entries[at]);
-        let what = tr!(
-            "{of_pairs} has shape {dims}, and {of_keys} has {dims_2}",
-            of_pairs = quoted(&of_pairs.name),
-            dims = format!("{:?}", of_pairs.tensor.dims()),
-            of_keys = quoted(&of_keys.name),
-            dims_2 = format!("{:?}", of_keys.tensor.dims())
-        );
-        return Err(Error::config(what, "give both masks for the same items and keys"));
-    }
-    let is_float = pairs.dtype().is_float() || keys.dtype().is_float();
-    let both = if is_float {
-        added(&pairs)?.broadcast_add(&added(&keys)?)?
-    } else {
-        pairs.broadcast_maximum(&keys)?
-    };
-    record.entries[of_pairs].tensor = both;
-    record.entries.remove(of_keys);
-    Ok(())
-}
-
-/// What a mask adds to scores: its numbers, or −∞ where it blocks.
-fn added(mask: &Tensor) -> Result<Tensor> {
-    if mask.dtype().is_float() {
-        return Ok(mask.to_dtype(DType::F64)?);
-    }
-    let shape = mask.shape();
-    let low = Tensor::new(f64::NEG_INFINITY, mask.device())?.broadcast_as(shape)?;
-    let none = Tensor::zeros(shape, DType::F64, mask.device())?;
-    Ok(mask.ne(0.0)?.where_cond(&low, &none)?)
 }

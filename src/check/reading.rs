@@ -82,8 +82,11 @@ impl Draft {
         }
     }
 
-    /// Leaves out the scales and zero points of numbers in few bits that there are none of.
-    pub fn leave_scales(&mut self) {
+    /// Leaves out the scales and zero points of numbers in few bits that there are none of, and offsets that nothing has.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn leave_scales(&mut self) -> Result<()> {
         let is_one = |entry: &mut Entry| {
             let of = Name::FEW_BITS.map(|[_, own, scale, zero, _]| [own, scale, zero]);
             let mut names = of.iter().flatten();
@@ -94,6 +97,13 @@ impl Draft {
             why: tr!("its axes are none of those of numbers in few bits here").to_owned(),
         });
         self.unmatched.extend(left);
+        for at in (0..self.record.entries.len()).rev() {
+            if let Some(why) = foreign::not_added(&self.record.entries[at])? {
+                let (tensor, why) = (self.record.entries.remove(at).name, why.to_owned());
+                self.unmatched.push(Unmatched { tensor, why });
+            }
+        }
+        Ok(())
     }
 
     /// The same with what the file's other tensors tell of its run.
@@ -126,8 +136,14 @@ impl Draft {
             settings.rope_freqs = Some(own.map_or(freqs, |taken| taken.tensor.as_str()).into());
         }
         let found = mask.clone();
-        if let Some(FoundMask { name, mask, how }) = mask {
+        let mut against = None;
+        if let Some(FoundMask { name, mask, how, also, aside, against: own }) = mask {
             matches.push(Match::as_it_is("attn_mask", &name).read(how));
+            matches.extend(also.iter().cloned());
+            let why = tr!("it blocks no more than what is applied, or no run of this size has it");
+            let left = |tensor| Unmatched { tensor, why: why.to_owned() };
+            unmatched.extend(aside.into_iter().filter(|_| own.is_none()).map(left));
+            against = own;
             let says_else = settings.mask_fill.is_some() || settings.empty_rows.is_some();
             if !says_else && leaves_rows_empty(&mask)? && !has_nan(&record)? {
                 settings.mask_fill = Some(Fill(f64::NEG_INFINITY));
@@ -144,7 +160,7 @@ impl Draft {
             settings.attn_mask = Some(name.into());
         }
         let (tokens_first, is_trivial) = (false, false);
-        Ok(Reading {
+        let mut reading = Reading {
             record,
             settings,
             sources,
@@ -159,7 +175,14 @@ impl Draft {
             contradictions: Vec::new(),
             is_tentative: false,
             format: None,
-        })
+        };
+        if let Some((against, meant)) = against
+            && reading.run_as_it_is().is_ok_and(|run| run.blocked_by(&meant).is_ok())
+        {
+            reading.contradictions.push(against);
+            reading.is_tentative = true;
+        }
+        Ok(reading)
     }
 }
 
@@ -167,6 +190,11 @@ impl Reading {
     /// Whether what was recorded of that setting is told already, as this goes by it.
     pub fn is_told(&self, setting: &str) -> bool {
         self.contradictions.iter().any(|told| told.setting == setting)
+    }
+
+    /// Whether it supposes a mistake: it is meant only if nothing else gives the numbers.
+    pub fn supposes_a_mistake(&self) -> bool {
+        self.is_tentative && !self.contradictions.is_empty()
     }
 
     /// Whether the file brings a mask under the name of an argument, which is in the run.
@@ -203,11 +231,12 @@ impl Reading {
     /// positions.
     #[must_use]
     pub fn under_its_mask(self, is_of_keys: bool) -> Self {
-        let Some(FoundMask { name, mask, how }) = self.mask.clone() else { return self };
+        let Some(FoundMask { name, mask, how, also, .. }) = self.mask.clone() else { return self };
         let mut whole = self.without_mask();
         whole.unmatched.retain(|tensor| tensor.tensor != name);
         whole.matches.retain(|taken| taken.step != Name::Mask.as_str());
         whole.matches.push(Match::as_it_is("mask", &name).read(how));
+        whole.matches.extend(also);
         whole.sources = whole.sources.with_mask(mask);
         let settings = &mut whole.settings;
         let of_pairs = if is_of_keys { &[][..] } else { OF_PAIRS };

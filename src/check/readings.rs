@@ -189,6 +189,7 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
         draft.matches.extend(output_as_heads(&mut draft.record));
     }
     let settings = draft.settings.clone();
+    draft.settings.heads = settings.heads.or(heads);
     let bias = take_bias(&mut draft.record, Caller::Layer);
     let mut all = with_freqs(under_each_mask(draft, caller)?);
     if let Some(bias) = bias {
@@ -200,9 +201,6 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
                 reading.record.entries.push(bias.clone());
             }
         }
-    }
-    for reading in &mut all {
-        reading.settings.heads = reading.settings.heads.or(heads);
     }
     in_each_order(all, &settings)
 }

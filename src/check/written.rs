@@ -91,7 +91,7 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 recorded
             )
         };
-        found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
+        found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
     }
     Ok((unmatched, found))
 }
@@ -143,13 +143,7 @@ pub fn new_keys(
                 recorded,
                 own
             );
-            found.push(Contradiction {
-                setting: own.as_str(),
-                step: own,
-                stated,
-                recorded,
-                summary,
-            });
+            found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
         }
         let pairs = slots.iter().zip(&new).enumerate();
         let pairs = pairs.filter_map(|(token, (slot, row))| Some((token, (*slot)?, row)));
@@ -178,7 +172,7 @@ pub fn new_keys(
             Some(which) => format!("{summary}; {which}"),
             None => summary,
         };
-        found.push(Contradiction { setting: own.as_str(), step: own, stated, recorded, summary });
+        found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
     }
     Ok((unmatched, found))
 }

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::contradiction::Contradiction;
 use super::matched::Match;
 use base::error::{Error, Result};
 use config::{QkvFormat, Start};
@@ -22,6 +23,16 @@ pub struct Qkv {
     pub matches: Vec<Match>,
     /// Whether it is meant only if nothing is wrong in it.
     pub is_tentative: bool,
+    /// What is wrong if these are what was read.
+    pub against: Vec<Contradiction>,
+}
+
+impl Qkv {
+    /// One without tensors yet.
+    pub fn of(format: QkvFormat, start: Start, heads: Option<usize>) -> Self {
+        let (tensors, matches, against) = (Vec::new(), Vec::new(), Vec::new());
+        Self { format, start, heads, tensors, matches, is_tentative: false, against }
+    }
 }
 
 /// A tensor of queries, keys or values in our order of axes. What they are follows from the number of axes where `start`

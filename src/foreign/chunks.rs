@@ -44,6 +44,6 @@ impl FoundMask {
             how = self.how,
             chunk
         );
-        Ok(Some(Self { name: self.name.clone(), mask, how }))
+        Ok(Some(Self { mask, how, ..self.clone() }))
     }
 }

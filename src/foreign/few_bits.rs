@@ -21,7 +21,12 @@ const OFFSETS: [&[&str]; 3] = [
 
 /// What is added to scaled queries, keys or values.
 pub(super) fn offset_of(record: &Record, slot: usize) -> Option<&Entry> {
-    record.entries.iter().find(|entry| is_called(&entry.name, OFFSETS[slot]))
+    record.entries.iter().find(|entry| is_offset(entry, slot))
+}
+
+/// Whether that is what an entry is called.
+pub(super) fn is_offset(entry: &Entry, slot: usize) -> bool {
+    is_called(&entry.name, OFFSETS[slot])
 }
 
 /// What scales of blocks are multiplied by.
@@ -81,9 +86,7 @@ fn read_as(slots: &[Slot; 3], entries: &[&Entry; 3], format: QkvFormat) -> Resul
     let mut all = Vec::new();
     for (codes, placed) in ways(&slots.each_ref(), features)? {
         let start = Start::Heads;
-        let (tensors, matches) = (Vec::new(), Vec::new());
-        let is_tentative = false;
-        let mut read = Qkv { format, start, heads: None, tensors, matches, is_tentative };
+        let mut read = Qkv::of(format, start, None);
         let mut beside = Vec::new();
         for (slot, shape) in slots.iter().zip(&placed) {
             slot.read(codes, shape.as_deref(), format, (&mut read, &mut beside))?;

@@ -2,11 +2,13 @@
 
 use candle_core::Tensor;
 
+use super::contradiction::Contradiction;
+use super::joined_masks::joined;
 use super::matched::Match;
 use super::names::{asked, is_called, meanings};
 use super::numbers::{are_booleans, numbers};
 use super::steps::Unmatched;
-use base::error::Result;
+use base::error::{Error, Result, quoted};
 use base::lang;
 use config::Settings;
 use file::{Entry, Record};
@@ -21,9 +23,21 @@ pub struct FoundMask {
     pub mask: Tensor,
     /// What its numbers mean.
     pub how: String,
+    /// The other masks of the file that are in it.
+    pub also: Vec<Match>,
+    /// Those that are not.
+    pub aside: Vec<String>,
+    /// What is wrong if this is what was applied, and the mask that was to be, unless no run has such a one.
+    pub against: Option<(Contradiction, Tensor)>,
 }
 
 impl FoundMask {
+    /// One alone, with nothing against it.
+    pub fn of(name: impl Into<String>, mask: Tensor, how: impl Into<String>) -> Self {
+        let (name, how) = (name.into(), how.into());
+        Self { name, mask, how, also: Vec::new(), aside: Vec::new(), against: None }
+    }
+
     /// What is told of it where the run goes by the settings.
     pub fn left_out(&self) -> Unmatched {
         let why = tr!("the settings say which keys are seen, and it fits no better").to_owned();
@@ -31,30 +45,35 @@ impl FoundMask {
     }
 }
 
-/// What people call masks, in lower case, whose keys they are of where there is a memory too, and what 1 means in those
-/// that hold no floats to add. `attn_mask` is that of
+/// What people call masks, in lower case, whose keys they are of where there is a memory too, what 1 means in those
+/// that hold no floats to add, and what their first axis is. `attn_mask` is that of
 /// `scaled_dot_product_attention`; in `nn.MultiheadAttention`, which takes X, true is the other way round.
-pub const MASKS: &[(&str, Keys, Meaning)] = &[
-    ("attn_mask", Keys::Either, Meaning::AttendIfCore),
-    ("custom_mask", Keys::Either, Meaning::Attend),
-    ("packed_custom_mask", Keys::Either, Meaning::Attend),
-    ("attention_mask", Keys::Own, Meaning::Attend),
-    ("encoder_attention_mask", Keys::Memory, Meaning::Attend),
-    ("key_padding_mask", Keys::Either, Meaning::Ignore),
-    ("src_key_padding_mask", Keys::Own, Meaning::Ignore),
-    ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore),
+pub const MASKS: &[(&str, Keys, Meaning, Of)] = &[
+    ("attn_mask", Keys::Either, Meaning::AttendIfCore, Of::Any),
+    ("custom_mask", Keys::Either, Meaning::Attend, Of::Any),
+    ("packed_custom_mask", Keys::Either, Meaning::Attend, Of::Any),
+    ("attention_mask", Keys::Own, Meaning::Attend, Of::Items),
+    ("encoder_attention_mask", Keys::Memory, Meaning::Attend, Of::Items),
+    ("key_padding_mask", Keys::Either, Meaning::Ignore, Of::Items),
+    ("src_key_padding_mask", Keys::Own, Meaning::Ignore, Of::Items),
+    ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore, Of::Items),
     // Where it holds 0 and 1, it is also read as the step of that name.
-    ("mask", Keys::Either, Meaning::Either),
-    ("extended_attention_mask", Keys::Own, Meaning::Either),
-    ("causal_mask", Keys::Own, Meaning::Either),
-    ("padding_mask", Keys::Own, Meaning::Either),
-    ("src_mask", Keys::Own, Meaning::Either),
-    ("tgt_mask", Keys::Own, Meaning::Either),
-    ("memory_mask", Keys::Memory, Meaning::Either),
-    ("valid_mask", Keys::Either, Meaning::Attend),
+    ("mask", Keys::Either, Meaning::Either, Of::Any),
+    ("extended_attention_mask", Keys::Own, Meaning::Either, Of::Items),
+    ("causal_mask", Keys::Own, Meaning::Either, Of::Any),
+    ("padding_mask", Keys::Own, Meaning::Either, Of::Items),
+    ("src_mask", Keys::Own, Meaning::Either, Of::Any),
+    ("tgt_mask", Keys::Own, Meaning::Either, Of::Any),
+    ("memory_mask", Keys::Memory, Meaning::Either, Of::Any),
+    ("valid_mask", Keys::Either, Meaning::Attend, Of::Items),
     // Where dropout was stated, it is that of dropout.
-    ("keep_mask", Keys::Either, Meaning::Attend),
+    ("keep_mask", Keys::Either, Meaning::Attend, Of::Any),
 ];
+
+/// Whether the name of a mask says that its first axis is that of the items.
+pub fn states_items(name: &str) -> bool {
+    MASKS.iter().any(|(own, .., of)| *of == Of::Items && is_called(name, &[own]))
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
@@ -69,6 +88,12 @@ pub enum Meaning {
     AttendIfCore,
     Ignore,
     Either,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Items,
+    Any,
 }
 
 /// What people call biases that are added to scores, in lower case.
@@ -167,79 +192,118 @@ pub enum Caller {
     Module,
 }
 
-/// Takes the first mask of `MASKS` out of a file, in the ways that it may be meant: both where its name does not tell what 1
-/// means. One of keys alone is (batch, key).
+/// Takes the masks of `MASKS` out of a file, in the ways that they may be meant together: both where a name does not tell what
+/// 1 means. One of keys alone is (batch, key). Of masks that go with no others, and in a file that states its run, it is the first.
 ///
 /// # Errors
-/// If candle fails.
+/// If a mask has no cells, or candle fails.
 pub fn take_mask(record: &mut Record, caller: Caller) -> Result<Vec<FoundMask>> {
     let is_core = caller == Caller::Core;
     let other =
         if record.tensor(Name::Memory.as_str()).is_some() { Keys::Own } else { Keys::Memory };
-    for (name, _, meaning) in MASKS.iter().filter(|(_, keys, _)| *keys != other || is_core) {
-        let is_it = |entry: &Entry| is_called(&entry.name, &[name]);
-        let Some(at) = record.entries.iter().position(is_it) else { continue };
-        let tensor = &record.entries[at].tensor;
-        // Zeros that are added block nothing; read the other way, they would block all.
-        let is_added = tensor.dtype().is_float() && !holds_ones(tensor)?;
-        // That one is read by the settings, unless it would show each query the future alone.
-        let is_step = *name == Name::Mask.as_str() && !is_added;
-        let shows_the_future = *meaning == Meaning::Either && shows_the_future_alone(tensor)?;
-        if is_step && !shows_the_future {
+    let items = items(record);
+    let (mut all, mut known) = (Vec::new(), Keys::Either);
+    for (name, keys, meaning, _) in MASKS.iter().filter(|(_, keys, ..)| *keys != other || is_core) {
+        let is_it = |entry: &&Entry| is_called(&entry.name, &[name]);
+        let Some(entry) = record.entries.iter().find(is_it) else { continue };
+        // Queries have keys of their own, or those of a memory.
+        if ![known, *keys].contains(&Keys::Either) && known != *keys {
             continue;
         }
-        // True may mean either.
-        let is_of_layer = caller == Caller::Layer && *meaning == Meaning::AttendIfCore;
-        let is_either = *meaning == Meaning::Either || is_of_layer && !tensor.dtype().is_float();
-        if is_either && !is_added {
-            let Entry { name, tensor: mask, .. } = record.entries.remove(at);
-            let mut ways = either_way(&name, &mask)?;
-            if is_of_layer || shows_the_future {
-                ways.reverse();
-            }
-            return Ok(ways.into());
-        }
-        // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
-        let is_of_items = items(record).is_none_or(|all| tensor.dims().first() == Some(&all));
-        let ways = told_by_name(tensor, *meaning, caller, (is_added, is_of_items))?;
-        let name = record.entries.remove(at).name;
-        let found = |(mask, how)| FoundMask { name: name.clone(), mask, how };
-        return Ok(ways.into_iter().map(found).collect());
+        known = if known == Keys::Either { *keys } else { known };
+        all.push(ways(entry, *meaning, caller, items)?);
     }
-    Ok(Vec::new())
+    // Alone, a step is read by the settings.
+    let Some(first) = all.iter().position(|own| !own.is_step) else { return Ok(Vec::new()) };
+    let together = match record.config {
+        None => joined(&all.iter().map(|own| &own.ways[..]).collect::<Vec<_>>(), items)?,
+        Some(_) => None,
+    };
+    let found = together.unwrap_or_else(|| all.swap_remove(first).ways);
+    let is_taken = |entry: &Entry| {
+        let mut names = found.iter().flat_map(|own| {
+            let also = own.also.iter().map(|also| &also.tensor);
+            also.chain(&own.aside).chain([&own.name])
+        });
+        names.any(|name| *name == entry.name)
+    };
+    record.entries.retain(|entry| !is_taken(entry));
+    Ok(found)
 }
 
-/// The ways to read a mask whose name tells what 1 means, and each in words.
+/// The ways to read one mask.
+struct Ways {
+    ways: Vec<FoundMask>,
+    /// Whether the run reads it as a step.
+    is_step: bool,
+}
+
+/// The ways to read a mask of a file of so many items.
+fn ways(entry: &Entry, meaning: Meaning, caller: Caller, items: Option<usize>) -> Result<Ways> {
+    let Entry { name, tensor, .. } = entry;
+    if tensor.elem_count() == 0 {
+        let what = tr!("is {shape}, which has no cells", shape = format!("{:?}", tensor.dims()));
+        return Err(Error::tensor(quoted(name), what, tr!("record it as it was applied, or not at all")));
+    }
+    // Zeros that are added block nothing; read the other way, they would block all.
+    let is_added = tensor.dtype().is_float() && !holds_ones(tensor)?;
+    let shows_the_future = meaning == Meaning::Either && shows_the_future_alone(tensor)?;
+    // It is a step unless it would show each query the future alone.
+    let is_step = is_called(name, &[Name::Mask.as_str()]) && !is_added && !shows_the_future;
+    // True may mean either.
+    let is_of_layer = caller == Caller::Layer && meaning == Meaning::AttendIfCore;
+    let is_either = meaning == Meaning::Either || is_of_layer && !tensor.dtype().is_float();
+    if is_either && !is_added {
+        let mut ways = either_way(name, tensor)?;
+        if is_of_layer || shows_the_future {
+            ways.reverse();
+        }
+        return Ok(Ways { ways: ways.into(), is_step });
+    }
+    // One of 0 and 1 for models is of the keys of items, unless there are not so many, or it fits no such run.
+    let is_of_items = items.is_none_or(|all| tensor.dims().first() == Some(&all));
+    let mut ways = told_by_name(entry, meaning, caller, (is_added, is_of_items))?;
+    // flash_attn's modules call so what is kept.
+    if meaning == Meaning::Ignore && !is_added && caller != Caller::Module {
+        let kept = |own: &FoundMask| -> Result<FoundMask> {
+            let against = match &own.against {
+                Some((told, mask)) => Some((told.clone(), mask.eq(0.0)?)),
+                None => None,
+            };
+            let how = tr!("true means attend").to_owned();
+            Ok(FoundMask { mask: own.mask.eq(0.0)?, how, against, ..own.clone() })
+        };
+        ways.extend(ways.iter().map(kept).collect::<Result<Vec<_>>>()?);
+    }
+    Ok(Ways { ways, is_step })
+}
+
+/// The ways to read a mask whose name tells what 1 means.
 fn told_by_name(
-    tensor: &Tensor,
+    Entry { name, tensor, .. }: &Entry,
     meaning: Meaning,
     caller: Caller,
     (is_added, is_of_items): (bool, bool),
-) -> Result<Vec<(Tensor, String)>> {
-    let of_keys = match *tensor.dims() {
-        [batch, keys] => Some(tensor.reshape((batch, 1, 1, keys))?),
-        _ => None,
+) -> Result<Vec<FoundMask>> {
+    let read = |mask: &Tensor, axes: &str| -> Result<FoundMask> {
+        let (mask, how) = read_mask(mask.clone(), meaning, is_added, caller)?;
+        Ok(FoundMask::of(name, mask, format!("{}{how}", lang::text(axes))))
     };
-    let axes = match (meaning, of_keys) {
-        (Meaning::Ignore, Some(of_keys)) => vec![(of_keys, "")],
-        (Meaning::Attend, Some(of_keys)) => {
-            let (of_keys, of_pairs) = ((of_keys, ""), (tensor.clone(), OF_PAIRS));
-            if is_of_items { vec![of_keys, of_pairs] } else { vec![of_pairs, of_keys] }
-        }
-        _ => vec![(tensor.clone(), "")],
+    let of_pairs = read(tensor, "")?;
+    let (&[batch, keys], Meaning::Attend | Meaning::Ignore) = (tensor.dims(), meaning) else {
+        return Ok(vec![of_pairs]);
     };
-    let read = |(mask, axes): (Tensor, &str)| -> Result<(Tensor, String)> {
-        let (mask, how) = read_mask(mask, meaning, is_added, caller)?;
-        Ok((mask, format!("{}{how}", lang::text(axes))))
-    };
-    let mut ways: Vec<(Tensor, String)> = axes.into_iter().map(read).collect::<Result<_>>()?;
-    // flash_attn's modules call so what is kept.
-    if meaning == Meaning::Ignore && !is_added && caller != Caller::Module {
-        let kept =
-            |(mask, _): &(Tensor, String)| Ok((mask.eq(0.0)?, tr!("true means attend").to_owned()));
-        ways.extend(ways.iter().map(kept).collect::<Result<Vec<_>>>()?);
+    let of_keys = read(&tensor.reshape((batch, 1, 1, keys))?, "")?;
+    let mut of_pairs = read(tensor, OF_PAIRS)?;
+    if is_of_items && states_items(name) && !is_causal(&of_pairs.mask)? {
+        let told = Contradiction::of_items(name, tr!("query"));
+        of_pairs.against = Some((told, of_keys.mask.clone()));
     }
-    Ok(ways)
+    Ok(match meaning {
+        Meaning::Ignore if !is_of_items => vec![of_keys],
+        _ if is_of_items => vec![of_keys, of_pairs],
+        _ => vec![of_pairs, of_keys],
+    })
 }
 
 /// A mask of 0 and 1 whose name does not tell what 1 means, true as what is blocked and as what is seen.
@@ -247,10 +311,9 @@ fn told_by_name(
 /// # Errors
 /// If candle fails.
 pub fn either_way(name: &str, mask: &Tensor) -> Result<[FoundMask; 2]> {
-    let found = |mask, how: &str| FoundMask { name: name.to_owned(), mask, how: how.to_owned() };
     Ok([
-        found(mask.eq(0.0)?, tr!("true means blocked")),
-        found(mask.ne(0.0)?, tr!("true means attend")),
+        FoundMask::of(name, mask.eq(0.0)?, tr!("true means blocked")),
+        FoundMask::of(name, mask.ne(0.0)?, tr!("true means attend")),
     ])
 }
 
@@ -293,6 +356,19 @@ fn shows_the_future_alone(mask: &Tensor) -> Result<bool> {
     let last_seen = |at: usize| at / keys % queries + keys.saturating_sub(*queries);
     let is_it = |(at, cell): (usize, &f64)| (*cell > 0.0) == (at % keys <= last_seen(at));
     Ok(*queries > 1 && are_booleans(&cells) && cells.iter().enumerate().all(is_it))
+}
+
+/// Whether a mask of two axes, true where a query attends, shows each query itself and no key after it.
+///
+/// # Errors
+/// If candle fails.
+pub fn is_causal(mask: &Tensor) -> Result<bool> {
+    let (&[queries, keys], false) = (mask.dims(), mask.dtype().is_float()) else { return Ok(false) };
+    let is_it = |(at, cell): (usize, &f64)| match (at / keys, at % keys) {
+        (query, key) if query == key => *cell > 0.0,
+        (query, key) => key < query || *cell == 0.0,
+    };
+    Ok(queries == keys && numbers(mask)?.iter().enumerate().all(is_it))
 }
 
 /// Whether a tensor holds 0 and 1 alone, and some 1.

@@ -9,6 +9,7 @@ mod arranged;
 mod axis_order;
 mod beside;
 mod chunks;
+mod contradiction;
 mod delta;
 mod delta_tensors;
 mod evidence;
@@ -16,6 +17,7 @@ mod few_bits;
 mod given_masks;
 mod hints;
 mod inputs;
+mod joined_masks;
 mod latent;
 mod layer;
 mod layout;
@@ -41,10 +43,12 @@ pub use arguments::{
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;
+pub use contradiction::Contradiction;
 pub use delta::{DeltaRule, delta_rules};
 pub use evidence::{Evidence, precision};
 pub use given_masks::{
-    Caller, FoundMask, either_way, holds_ones, take_bias, take_kept, take_mask, take_slopes,
+    Caller, FoundMask, either_way, holds_ones, is_causal, states_items, take_bias, take_kept,
+    take_mask, take_slopes,
 };
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -63,7 +67,7 @@ pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
 pub use rope_tables::{Tables, take_tables};
 pub use selected::take_selection;
-pub use smoothed::without_scale;
+pub use smoothed::{not_added, without_scale};
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
 pub use whole::{Node, Part as ModelPart, is_record, nodes, shifted};

@@ -93,9 +93,8 @@ pub fn find_pages(record: &Record) -> Result<Vec<Paged>> {
             (Name::Slots, slots),
         ];
         let tensors = own.into_iter().chain(beside).collect();
-        let (format, start, heads, is_tentative) = (QkvFormat::Thd, Start::Heads, None, false);
         all.push(Paged {
-            qkv: Qkv { format, start, heads, tensors, matches, is_tentative },
+            qkv: Qkv { tensors, matches, ..Qkv::of(QkvFormat::Thd, Start::Heads, None) },
             segments: listed(&counts),
             key_segments: listed(&lengths),
             written: written.clone(),

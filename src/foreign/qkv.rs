@@ -281,6 +281,5 @@ fn read(
         matches.push(if told.is_empty() { taken } else { taken.read(told) });
         tensors.push((step, tensor));
     }
-    let (start, is_tentative) = (start.unwrap_or_default(), false);
-    Ok(Qkv { format, start, heads, tensors, matches, is_tentative })
+    Ok(Qkv { tensors, matches, ..Qkv::of(format, start.unwrap_or_default(), heads) })
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use candle_core::Tensor;
 
+use super::LOW;
 use super::masks::{self, check_shape, zeros_and_ones};
 use attention::Outside;
 use base::error::Result;
 use config::{Config, End, Sizes, Start};
 use file::{Record, split_place};
 use foreign::{Match, holds_ones};
-use program::{Given, Name, Program, Role};
+use program::{Given, Name, Program, Role, first_number};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
@@ -104,22 +105,32 @@ impl Sources {
     }
 
     /// The same with a mask whose first axis is that of the items, where it may as well be that of heads or queries, of which
-    /// there are as many; nothing where its axes tell. What is added to the scores broadcasts as it is.
+    /// there are as many, and that mask; nothing where its axes tell. What is added to the scores broadcasts as it is, unless
+    /// it only blocks, and is said to be of items.
     ///
     /// # Errors
     /// If candle fails.
-    pub fn with_mask_of_items(&self, sizes: &Sizes) -> Result<Option<Self>> {
+    pub fn with_mask_of_items(
+        &self,
+        sizes: &Sizes,
+        is_said: bool,
+    ) -> Result<Option<(Self, Tensor)>> {
         let mask = self.attn_mask.as_ref().or(self.tensor(Name::Mask));
-        let Some(mask) = mask.filter(|mask| !mask.dtype().is_float()) else { return Ok(None) };
+        let adds = |number: f64| number != 0.0 && number > LOW;
+        let Some(mask) = mask else { return Ok(None) };
+        if mask.dtype().is_float() && (!is_said || first_number(mask, adds)?.is_some()) {
+            return Ok(None);
+        }
         let Sizes { batch, heads, seq_len, .. } = *sizes;
         let other = if mask.rank() == 2 { seq_len } else { heads };
         let shape = masks::shape_of_items(mask.dims(), batch);
         let Some(shape) = shape.filter(|_| batch > 1 && batch == other) else { return Ok(None) };
         let mask = mask.reshape(&shape[..])?;
-        Ok(Some(match self.attn_mask {
-            Some(_) => self.clone().with_mask(mask),
-            None => self.replaced(Name::Mask, mask),
-        }))
+        let sources = match self.attn_mask {
+            Some(_) => self.clone().with_mask(mask.clone()),
+            None => self.replaced(Name::Mask, mask.clone()),
+        };
+        Ok(Some((sources, mask)))
     }
 
     /// The same without any mask of a file or of a record.
