@@ -5,8 +5,8 @@ use base::error::Result;
 use config::Settings;
 use file::{Entry, Record};
 use foreign::{
-    Inputs, Unmatched, delta_rules, find_inputs, is_called, take_arguments, take_evidence,
-    take_gradients,
+    Inputs, Unmatched, WeightScales, delta_rules, find_inputs, is_called, take_arguments,
+    take_evidence, take_gradients,
 };
 use program::Name;
 
@@ -48,6 +48,7 @@ pub fn of_delta_rule(mut record: Record, flags: &Settings) -> Result<Vec<Reading
             matches: [taken.clone(), rule.matches].concat(),
             unmatched: unmatched.clone(),
             evidence: evidence.clone(),
+            scales: WeightScales::default(),
         };
         match draft.reading(None) {
             Ok(reading) => all.push(Reading { is_tentative: rule.is_tentative, ..reading }),

@@ -51,6 +51,7 @@ mod report;
 mod rerun;
 mod rotation;
 mod rounding;
+mod scale_claim;
 mod scope;
 mod search;
 mod step_report;

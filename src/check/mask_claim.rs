@@ -8,7 +8,7 @@ use super::mask_pair::{Conflict, Masks};
 use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
 use config::{Mask, Start};
-use foreign::{FoundMask, Match, is_causal, last_segment, states_items};
+use foreign::{FoundMask, Match, last_segment, states_items};
 use program::{Name, first_number};
 
 /// What the mask that a file brings says against what was stated; nothing where no mask was, or it says no more than which
@@ -157,11 +157,7 @@ pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
         return Ok(vec![reading]);
     }
     let Ok(run) = reading.run_as_it_is() else { return Ok(vec![reading]) };
-    let named = reading.mask.as_ref().filter(|own| states_items(&own.name));
-    let is_said = match named {
-        Some(own) => !is_causal(&own.mask)?,
-        None => false,
-    };
+    let is_said = reading.mask.as_ref().is_some_and(states_items);
     let sizes = &run.config().sizes;
     let Some((sources, mask)) = reading.sources.with_mask_of_items(sizes, is_said)? else {
         return Ok(vec![reading]);
@@ -176,7 +172,9 @@ pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
         let own = Match::as_it_is(Name::Mask.as_str(), Name::Mask.as_str());
         other.matches.push(own.read(each));
     }
-    let Some(own) = other.mask.as_mut().filter(|_| is_said) else { return Ok(vec![reading, other]) };
+    let Some(own) = other.mask.as_mut().filter(|_| is_said) else {
+        return Ok(vec![reading, other]);
+    };
     let axis = if own.mask.rank() == 2 { tr!("query") } else { tr!("head") };
     let mut contradictions = reading.contradictions.clone();
     contradictions.push(Contradiction::of_items(&own.name, axis));

@@ -8,7 +8,7 @@ use super::found_masks::{has_nan, leaves_rows_empty, replaces_mask};
 use base::error::{Error, Result};
 use config::{EmptyRow, Fill, Mask, NormOver, Place, QkvFormat, Setting, Settings, Start};
 use file::{Entry, Record};
-use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, meanings};
+use foreign::{self, Evidence, FoundMask, Match, Tables, Unmatched, WeightScales, meanings};
 use program::{Name, Role};
 use run::{Run, Sources};
 
@@ -32,6 +32,8 @@ pub struct Draft {
     pub unmatched: Vec<Unmatched>,
     /// What the file says of settings that are stated.
     pub evidence: Vec<Evidence>,
+    /// What its weights in few bits were multiplied by.
+    pub scales: WeightScales,
 }
 
 /// A way to understand a file.
@@ -66,6 +68,8 @@ pub struct Reading {
     pub contradictions: Vec<Contradiction>,
     /// Whether it is meant only if nothing is wrong in it.
     pub is_tentative: bool,
+    /// Which weights stand here times another power of their scales.
+    pub rescaled: Option<(Vec<Name>, f64)>,
 }
 
 impl Draft {
@@ -111,13 +115,16 @@ impl Draft {
     /// # Errors
     /// If the tensors contradict the settings, or candle fails.
     pub fn reading(self, mask: Option<FoundMask>) -> Result<Reading> {
-        let Self { record, settings, mut matches, mut unmatched, evidence } = self;
+        let Self { record, settings, mut matches, mut unmatched, evidence, scales } = self;
         if mask.is_none() && replaces_mask(&record, &settings) {
             let why = tr!("the settings say which keys are seen, and it fits no better");
             let (tensor, why) = (Name::Mask.to_string(), why.to_owned());
             unmatched.push(Unmatched { tensor, why });
         }
         let (mut settings, mut sources) = Sources::of_record(&record, &settings)?;
+        if !scales.factors.is_empty() {
+            sources.scales = scales;
+        }
         matches.extend(sources.matches().iter().cloned());
         if settings.mask_fill.is_none()
             && let Some((fill, tensor)) = foreign::mask_fill(&record)
@@ -174,6 +181,7 @@ impl Draft {
             bias: None,
             contradictions: Vec::new(),
             is_tentative: false,
+            rescaled: None,
             format: None,
         };
         if let Some((against, meant)) = against
@@ -255,7 +263,15 @@ impl Reading {
     /// # Errors
     /// If the settings contradict the tensors, or nothing tells the number of heads.
     pub fn run_as_it_is(&self) -> Result<Run> {
-        Run::new(&self.decided()?, self.sources.clone())
+        Run::new(&self.decided()?, self.given()?)
+    }
+
+    /// What the run is given.
+    fn given(&self) -> Result<Sources> {
+        match &self.rescaled {
+            Some((weights, power)) => self.sources.rescaled(weights, *power),
+            None => Ok(self.sources.clone()),
+        }
     }
 
     /// The run, not yet started.
@@ -264,7 +280,7 @@ impl Reading {
     /// If the settings contradict the tensors, or nothing tells the number of heads.
     pub fn run(&mut self) -> Result<Run> {
         let settings = self.decided()?;
-        let run = Run::new(&settings, self.sources.clone())?;
+        let run = Run::new(&settings, self.given()?)?;
         if !self.brings_mask() || !run.covers_positions()? {
             return Ok(run);
         }
@@ -272,7 +288,7 @@ impl Reading {
         self.matches.push(Match::as_it_is("mask", "attn_mask").read(how));
         let mask = Some(Mask::None);
         let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
-        Run::new(&whole, self.sources.clone())
+        Run::new(&whole, self.given()?)
     }
 
     /// What the tensors say of settings that are stated otherwise: by their shapes, or as they are there or not.

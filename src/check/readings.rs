@@ -15,6 +15,7 @@ use super::mask_claim::{with_items_either_way, with_ones_either_way};
 use super::module::ModuleCall;
 use super::reading::{Draft, Reading, of_cells};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
+use super::scale_claim::with_other_scales;
 use base::error::Result;
 use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
@@ -47,6 +48,8 @@ pub fn readings(record: &Record, flags: &Settings) -> Result<Vec<Reading>> {
     let all = of_forward(&forward, flags)?;
     let all = all.into_iter().map(with_ones_either_way).collect::<Result<Vec<_>>>()?.concat();
     let all = all.into_iter().map(with_items_either_way).collect::<Result<Vec<_>>>()?.concat();
+    let rescaled = with_other_scales(&all);
+    let all = [all, rescaled].concat();
     if gradients.is_empty() {
         return Ok(all);
     }
@@ -135,14 +138,15 @@ fn called_as_stated(record: &Record, flags: &Settings, caller: Caller) -> Result
     if record.config.is_some() {
         return Ok(vec![stating_its_run(record.clone(), &flags_beside)?]);
     }
-    let Inputs { record, matches, heads, unmatched } = find_inputs(record.clone(), flags)?;
+    let Inputs { record, matches, heads, unmatched, scales } = find_inputs(record.clone(), flags)?;
     let (settings, mut record, mut matches) = (flags_beside, record, matches);
     let dropout = dropout_of(&record)?;
     matches.extend(take_kept(&mut record, &settings, dropout)?);
     if settings.splits.is_some() {
         matches.extend(foreign::join_states(&mut record)?);
     }
-    let mut draft = Draft { record, settings, matches, unmatched, evidence: Vec::new() };
+    let evidence = Vec::new();
+    let mut draft = Draft { record, settings, matches, unmatched, evidence, scales };
     if draft.settings.dtype.is_none() && is_of_f64(&draft.record)? {
         draft.settings.dtype = Some(config::DType::F64);
     }
@@ -247,6 +251,7 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
         bias: None,
         contradictions,
         is_tentative: false,
+        rescaled: None,
         format: None,
     })
 }

@@ -87,7 +87,7 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
 /// # Errors
 /// If they are no positions.
 pub fn take_positions(draft: &mut Draft) -> Result<()> {
-    let Draft { record, settings, matches, unmatched, evidence } = draft;
+    let Draft { record, settings, matches, unmatched, evidence, .. } = draft;
     let Some(at) = entry_of_positions(record) else { return Ok(()) };
     let mut entry = record.entries.remove(at);
     // A column has the tokens of all items, where these are not so many.

@@ -52,14 +52,14 @@ pub const MASKS: &[(&str, Keys, Meaning, Of)] = &[
     ("attn_mask", Keys::Either, Meaning::AttendIfCore, Of::Any),
     ("custom_mask", Keys::Either, Meaning::Attend, Of::Any),
     ("packed_custom_mask", Keys::Either, Meaning::Attend, Of::Any),
-    ("attention_mask", Keys::Own, Meaning::Attend, Of::Items),
-    ("encoder_attention_mask", Keys::Memory, Meaning::Attend, Of::Items),
+    ("attention_mask", Keys::Own, Meaning::Attend, Of::ItemsUnlessSquare),
+    ("encoder_attention_mask", Keys::Memory, Meaning::Attend, Of::ItemsUnlessSquare),
     ("key_padding_mask", Keys::Either, Meaning::Ignore, Of::Items),
     ("src_key_padding_mask", Keys::Own, Meaning::Ignore, Of::Items),
     ("memory_key_padding_mask", Keys::Memory, Meaning::Ignore, Of::Items),
     // Where it holds 0 and 1, it is also read as the step of that name.
     ("mask", Keys::Either, Meaning::Either, Of::Any),
-    ("extended_attention_mask", Keys::Own, Meaning::Either, Of::Items),
+    ("extended_attention_mask", Keys::Own, Meaning::Either, Of::ItemsUnlessSquare),
     ("causal_mask", Keys::Own, Meaning::Either, Of::Any),
     ("padding_mask", Keys::Own, Meaning::Either, Of::Items),
     ("src_mask", Keys::Own, Meaning::Either, Of::Any),
@@ -71,8 +71,14 @@ pub const MASKS: &[(&str, Keys, Meaning, Of)] = &[
 ];
 
 /// Whether the name of a mask says that its first axis is that of the items.
-pub fn states_items(name: &str) -> bool {
-    MASKS.iter().any(|(own, .., of)| *of == Of::Items && is_called(name, &[own]))
+pub fn states_items(FoundMask { name, mask, .. }: &FoundMask) -> bool {
+    let is_square = matches!(mask.dims(), [queries, keys] if queries == keys);
+    let row = MASKS.iter().find(|(own, ..)| is_called(name, &[own]));
+    row.is_some_and(|(.., of)| match of {
+        Of::Items => true,
+        Of::ItemsUnlessSquare => !is_square,
+        Of::Any => false,
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,6 +99,8 @@ pub enum Meaning {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Items,
+    /// People call one of queries and keys so, too.
+    ItemsUnlessSquare,
     Any,
 }
 
@@ -243,7 +251,11 @@ fn ways(entry: &Entry, meaning: Meaning, caller: Caller, items: Option<usize>) -
     let Entry { name, tensor, .. } = entry;
     if tensor.elem_count() == 0 {
         let what = tr!("is {shape}, which has no cells", shape = format!("{:?}", tensor.dims()));
-        return Err(Error::tensor(quoted(name), what, tr!("record it as it was applied, or not at all")));
+        return Err(Error::tensor(
+            quoted(name),
+            what,
+            tr!("record it as it was applied, or not at all"),
+        ));
     }
     // Zeros that are added block nothing; read the other way, they would block all.
     let is_added = tensor.dtype().is_float() && !holds_ones(tensor)?;
@@ -295,7 +307,7 @@ fn told_by_name(
     };
     let of_keys = read(&tensor.reshape((batch, 1, 1, keys))?, "")?;
     let mut of_pairs = read(tensor, OF_PAIRS)?;
-    if is_of_items && states_items(name) && !is_causal(&of_pairs.mask)? {
+    if is_of_items && states_items(&of_pairs) {
         let told = Contradiction::of_items(name, tr!("query"));
         of_pairs.against = Some((told, of_keys.mask.clone()));
     }
@@ -356,19 +368,6 @@ fn shows_the_future_alone(mask: &Tensor) -> Result<bool> {
     let last_seen = |at: usize| at / keys % queries + keys.saturating_sub(*queries);
     let is_it = |(at, cell): (usize, &f64)| (*cell > 0.0) == (at % keys <= last_seen(at));
     Ok(*queries > 1 && are_booleans(&cells) && cells.iter().enumerate().all(is_it))
-}
-
-/// Whether a mask of two axes, true where a query attends, shows each query itself and no key after it.
-///
-/// # Errors
-/// If candle fails.
-pub fn is_causal(mask: &Tensor) -> Result<bool> {
-    let (&[queries, keys], false) = (mask.dims(), mask.dtype().is_float()) else { return Ok(false) };
-    let is_it = |(at, cell): (usize, &f64)| match (at / keys, at % keys) {
-        (query, key) if query == key => *cell > 0.0,
-        (query, key) => key < query || *cell == 0.0,
-    };
-    Ok(queries == keys && numbers(mask)?.iter().enumerate().all(is_it))
 }
 
 /// Whether a tensor holds 0 and 1 alone, and some 1.

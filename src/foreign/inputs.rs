@@ -10,6 +10,7 @@ use super::layout::{Without, pick};
 use super::matched::Match;
 use super::names::meanings;
 use super::steps::Unmatched;
+use super::weight_scales::WeightScales;
 use base::error::{Error, Result, listed, near_miss, quoted};
 use base::lang;
 use config::Settings;
@@ -111,6 +112,8 @@ pub struct Inputs {
     pub heads: Option<usize>,
     /// The tensors that were left out, and why.
     pub unmatched: Vec<Unmatched>,
+    /// What the weights in few bits were multiplied by.
+    pub scales: WeightScales,
 }
 
 /// Gives X and the weights of a file that is not one of ours the names that steps have. What `flags` replace is not
@@ -119,7 +122,7 @@ pub struct Inputs {
 /// # Errors
 /// If the file holds several layers, or several tensors that may be X, and nothing picks one.
 pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
-    let (mut matches, mut heads) = (Vec::new(), None);
+    let (mut matches, mut heads, mut scales) = (Vec::new(), None, WeightScales::default());
     let prefix = flags.prefix.as_deref();
     let hidden = prefix.and_then(|prefix| keep_layer(&mut record, prefix));
     let picks_steps = hidden.is_some();
@@ -146,7 +149,7 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
         record.entries.extend(weights.tensors.into_iter().map(entry));
         let renamed = weights.matches.into_iter().filter(|matched| matched.step != matched.tensor);
         matches.extend(renamed);
-        heads = weights.heads;
+        (heads, scales) = (weights.heads, weights.scales);
     }
     let inputs = [
         (Name::X, flags.x.is_some()),
@@ -159,7 +162,7 @@ pub fn find_inputs(mut record: Record, flags: &Settings) -> Result<Inputs> {
     for (name, _) in inputs.into_iter().filter(|(_, is_replaced)| !is_replaced) {
         matches.extend(find_input(&mut record, name)?);
     }
-    Ok(Inputs { record, matches, heads, unmatched })
+    Ok(Inputs { record, matches, heads, unmatched, scales })
 }
 
 /// Leaves the tensors of other layers out, if some are under the prefix; those without any prefix stay. Tells which

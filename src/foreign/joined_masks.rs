@@ -23,7 +23,7 @@ const LOW: f64 = -1e4;
 /// # Errors
 /// If candle fails.
 pub fn joined(all: &[&[FoundMask]], items: Option<usize>) -> Result<Option<Vec<FoundMask>>> {
-    let of_items = all.iter().filter_map(|ways| ways.first()).any(|own| states_items(&own.name));
+    let of_items = all.iter().filter_map(|ways| ways.first()).any(states_items);
     let whole = |ways: &&[FoundMask]| -> Result<Vec<FoundMask>> {
         // What is against one alone is not told of several.
         let plain = ways.iter().filter(|own| own.against.is_none()).cloned();
@@ -50,10 +50,12 @@ pub fn joined(all: &[&[FoundMask]], items: Option<usize>) -> Result<Option<Vec<F
 /// A mask with its axes in (batch, head, query, key), as far as its lengths and its name tell them.
 fn in_four_axes(own: FoundMask, items: Option<usize>, of_items: bool) -> Result<FoundMask> {
     let Some(items) = items.filter(|items| *items > 0) else { return Ok(own) };
-    let is_of_keys = |keys| states_items(&own.name) || !of_items && items != keys;
+    let is_of_keys = |keys| states_items(&own) || !of_items && items != keys;
     let shape = match *own.mask.dims() {
         [first, keys] if first == items && is_of_keys(keys) => [items, 1, 1, keys],
-        [first, queries, keys] if first.is_multiple_of(items) => [items, first / items, queries, keys],
+        [first, queries, keys] if first.is_multiple_of(items) => {
+            [items, first / items, queries, keys]
+        }
         _ => return Ok(own),
     };
     Ok(FoundMask { mask: own.mask.reshape(&shape[..])?, ..own })
@@ -65,7 +67,8 @@ fn together(all: &[Vec<FoundMask>]) -> Result<Option<Vec<FoundMask>>> {
     let mut found = first.clone();
     for ways in others {
         let mut longer = Vec::new();
-        for (own, other) in found.iter().flat_map(|own| ways.iter().map(move |other| (own, other))) {
+        for (own, other) in found.iter().flat_map(|own| ways.iter().map(move |other| (own, other)))
+        {
             let Some(both) = with(own, other)? else { return Ok(None) };
             longer.push(both);
         }

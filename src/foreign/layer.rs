@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::matched::Match;
 use super::names::last_segment;
 use super::packed::{Heads, Part, by_heads, in_blocks, in_four, refuse_other_size, stored_in_out};
-use super::weight_scales::Scaled;
+use super::weight_scales::{Scaled, WeightScales};
 use base::error::{Error, Result};
 use config::Packing;
 use program::{Name, Projection};
@@ -109,7 +109,18 @@ impl Layer {
         read: impl Fn(&str) -> Result<Option<Tensor>>,
     ) -> Result<Weights> {
         let scaled = Scaled::by(&read);
-        let read = |name: &str| scaled.tensor(name);
+        let weights = self.laid_out(heads, &|name| scaled.tensor(name))?;
+        let scales = scaled.scales(&weights, |read| self.laid_out(heads, read))?;
+        let matches = [weights.matches, scaled.matches.into_inner()].concat();
+        Ok(Weights { matches, scales, ..weights })
+    }
+
+    /// The same of tensors that are read as they are.
+    fn laid_out(
+        &self,
+        heads: Heads,
+        read: &dyn Fn(&str) -> Result<Option<Tensor>>,
+    ) -> Result<Weights> {
         let mut found = LayerReader { layer: self, read: &read, weights: Weights::default() };
         match self.inputs.as_slice() {
             [queries, others] if self.stored == Stored::Latent => {
@@ -129,9 +140,7 @@ impl Layer {
         found.others(heads)?;
         found.gate_in_queries(heads)?;
         found.complete_biases()?;
-        let weights = found.weights;
-        let matches = [weights.matches, scaled.matches.into_inner()].concat();
-        Ok(Weights { matches, ..weights })
+        Ok(found.weights)
     }
 }
 
@@ -148,6 +157,8 @@ pub struct Weights {
     pub files: Vec<PathBuf>,
     /// The layer's parameters beside them.
     pub unread: Vec<String>,
+    /// What those in few bits were multiplied by.
+    pub scales: WeightScales,
 }
 
 /// Whether modules have parameters of that name.

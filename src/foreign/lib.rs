@@ -47,8 +47,8 @@ pub use contradiction::Contradiction;
 pub use delta::{DeltaRule, delta_rules};
 pub use evidence::{Evidence, precision};
 pub use given_masks::{
-    Caller, FoundMask, either_way, holds_ones, is_causal, states_items, take_bias, take_kept,
-    take_mask, take_slopes,
+    Caller, FoundMask, either_way, holds_ones, states_items, take_bias, take_kept, take_mask,
+    take_slopes,
 };
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
@@ -70,4 +70,5 @@ pub use selected::take_selection;
 pub use smoothed::{not_added, without_scale};
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
+pub use weight_scales::{WeightScales, is_weight_scale};
 pub use whole::{Node, Part as ModelPart, is_record, nodes, shifted};

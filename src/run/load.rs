@@ -45,6 +45,7 @@ impl Sources {
             sources.matches.extend(weights.matches);
             sources.files.extend(weights.files);
             sources.unread.extend(weights.unread);
+            sources.scales = weights.scales;
         }
         sources.bring(Name::GivenBias, settings.attn_bias.as_ref())?;
         if let (Some(OutputGradient::File(place)), Some(name)) =

@@ -11,7 +11,7 @@ use attention::Outside;
 use base::error::Result;
 use config::{Config, End, Sizes, Start};
 use file::{Record, split_place};
-use foreign::{Match, holds_ones};
+use foreign::{Match, WeightScales, holds_ones};
 use program::{Given, Name, Program, Role, first_number};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
@@ -27,6 +27,8 @@ pub struct Sources {
     pub(super) files: Vec<PathBuf>,
     /// Parameters of the layer that were not read.
     pub(super) unread: Vec<String>,
+    /// What the weights in few bits were multiplied by.
+    pub scales: WeightScales,
 }
 
 impl Sources {
@@ -145,6 +147,22 @@ impl Sources {
         others
     }
 
+    /// The same with these weights times a power of their scales.
+    ///
+    /// # Errors
+    /// If candle fails.
+    pub fn rescaled(&self, weights: &[Name], power: f64) -> Result<Self> {
+        let mut others = self.clone();
+        for name in weights {
+            if let (Some(weight), Some(scale)) = (self.tensor(*name), self.scales.factors.get(name))
+            {
+                let factor = scale.to_dtype(weight.dtype())?.powf(power)?;
+                others.keep(*name, (weight * factor)?);
+            }
+        }
+        Ok(others)
+    }
+
     /// The same with X (`seq_len`, batch, `d_in`) turned into (batch, `seq_len`, `d_in`), and memory likewise; nothing
     /// where that is the same.
     ///
@@ -188,6 +206,9 @@ impl Sources {
         self.matches.extend(other.matches);
         self.files.extend(other.files);
         self.unread.extend(other.unread);
+        if !other.scales.factors.is_empty() {
+            self.scales = other.scales;
+        }
         self
     }
 

@@ -7,7 +7,9 @@ use super::number::{magnitude, pair};
 use super::page::{Block, Table, Text, Tone};
 use base::error::{quoted, shown};
 use base::lang;
-use check::{ALLOWED_FACTOR, FitsKeys, FlashError, Report, Status, StepReport, Verdict};
+use check::{
+    ALLOWED_FACTOR, Contradiction, FitsKeys, FlashError, Report, Status, StepReport, Verdict,
+};
 use config::{Config, DType, Queries, Start};
 use foreign::Unmatched;
 
@@ -44,7 +46,14 @@ pub fn report_page(report: &Report, sides: Sides, tables: Tables) -> Vec<Block> 
     let against: Vec<Block> = report
         .contradictions
         .iter()
-        .map(|found| Block::text(tr!("contradiction: {summary}", summary = found.summary)))
+        .map(|found| {
+            let Contradiction { id, step, summary, .. } = found;
+            Block::text(if *id == Contradiction::KIND {
+                tr!("contradiction: {summary}", summary)
+            } else {
+                tr!("known mistake {id}, at {step}: {summary}{also}", id, step, summary, also = "")
+            })
+        })
         .collect();
     // What one of two files contradicts stands with its mistakes.
     let (above, beside) = match report.diagnosed {

@@ -95,7 +95,7 @@ pub fn checked(
     let is_cached = sides.right.ranks.passes.len() > 1;
     let of_pass = || match own[..] {
         [] if is_cached => first_wrong_pass(sides, at, (path, &record), tolerances),
-        _ => Ok(None),
+        _ => Ok((None, None)),
     };
     match verdict(path, record.clone(), tolerances) {
         Ok(report) if report.is_same() => {
@@ -115,19 +115,23 @@ pub fn checked(
             if facts.is_empty() && !explains(&report) {
                 facts.extend(shown_by_records(sides, at, &[meant], &own)?);
             }
-            if facts.is_empty()
-                && !explains(&report)
-                && is_cached
-                && let Some(of_step) = of_a_step(&own, tolerances).or(of_pass()?.filter(explains))
-            {
-                return Ok(Some((Some(of_step), facts)));
+            if facts.is_empty() && !explains(&report) && is_cached {
+                let (of_pass, left) = of_pass()?;
+                let of_step = of_a_step(&own, tolerances).or(of_pass.filter(explains));
+                if of_step.is_some() {
+                    return Ok(Some((of_step, facts)));
+                }
+                facts.extend(left);
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // Of passes that the reference has in one, each says itself what it got.
         Err(_) if is_cached => match of_pass()? {
-            Some(report) => Ok(Some((Some(report), facts))),
-            None => by_itself(),
+            (None, None) => by_itself(),
+            (report, left) => {
+                facts.extend(left);
+                Ok(Some((report, facts)))
+            }
         },
         // What the port has of it does not fit the reference's run.
         Err(error) => {

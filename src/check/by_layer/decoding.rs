@@ -10,7 +10,7 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::entries::in_one_type;
 use super::sides::Sides;
-use base::error::Result;
+use base::error::{Result, shown};
 use config::{Positions, Settings};
 use file::{Entry, Record};
 use foreign::NameMap;
@@ -26,44 +26,47 @@ const HELD: [(Name, &[Name]); 2] = [
 ];
 
 /// The verdict on the first pass of a cache that differs, by a record of the whole: its settings, and what it is given but for
-/// its input. Nothing where the passes do not hold the reference's tokens in their order, each pass those behind the last.
+/// its input; and which passes could not be checked, or were not. Nothing where the passes do not hold the reference's tokens
+/// in their order, each pass those behind the last.
 pub fn first_wrong_pass(
     sides: &Sides,
     at: usize,
     (path, record): (&Path, &Record),
     tolerances: &Tolerances,
-) -> Result<Option<Report>> {
-    let Some(settings) = &record.config else { return Ok(None) };
+) -> Result<(Option<Report>, Option<String>)> {
+    const NONE: (Option<Report>, Option<String>) = (None, None);
+    let Some(settings) = &record.config else { return Ok(NONE) };
     let Some(read) = sides.nodes().get(at).and_then(|node| node.reads.first().copied()) else {
-        return Ok(None);
+        return Ok(NONE);
     };
-    let (Some(items), Some(length)) = (settings.batch, settings.seq_len) else { return Ok(None) };
+    let (Some(items), Some(length)) = (settings.batch, settings.seq_len) else { return Ok(NONE) };
     // Where the output projection is a module of its own, attention gives what stands before it.
     let has_concat = record.entries.iter().any(|entry| entry.name == Name::Concat.as_str());
     let output = if has_concat { Name::Concat } else { Name::Output };
     // What the queries of padding give says nothing.
     let tolerances = &Tolerances { ignores_padding: true, ..tolerances.clone() };
     let mut before: Option<(usize, Trace)> = None;
-    for pass in 0..sides.right.nodes.len().min(MOST_PASSES) {
+    let all = sides.right.nodes.len();
+    for pass in 0..all.min(MOST_PASSES) {
         let first = before.as_ref().map_or(0, |(count, _)| *count);
         let (Some(x), Some(own)) =
             (of_pass(sides, read, (pass, items))?, of_pass(sides, at, (pass, items))?)
         else {
-            return Ok(None);
+            return Ok(NONE);
         };
         let count = x.dim(1)?;
         if own.dim(1)? != count
             || first + count > length
             || !stands(sides, at, pass, [first, length])
         {
-            return Ok(None);
+            return Ok(NONE);
         }
-        let Some(mut cut) = cut(record, first, count)? else { return Ok(None) };
+        let Some(mut cut) = cut(record, first, count)? else { return Ok(NONE) };
         cut.entries.extend([Entry::of(Name::X.as_str(), x), Entry::of(output.as_str(), own)]);
         if let Some((_, trace)) = &before {
             for (name, held) in HELD {
                 let Some(held) = held.iter().find_map(|held| trace.step(*held)) else {
-                    return Ok(None);
+                    return Ok(NONE);
                 };
                 cut.entries.push(Entry::of(name.as_str(), held.value.clone()));
             }
@@ -71,15 +74,27 @@ pub fn first_wrong_pass(
         let cut = Record { entries: in_one_type(cut.entries)?, ..cut };
         let told = tr!("{path}, pass {pass} of its cache", path = path.display(), pass);
         let (flags, map) = (Settings::default(), NameMap::default());
-        let Ok(found) = checked_whole(Path::new(&told), cut, &flags, &map, tolerances) else {
-            return Ok(None);
+        let found = match checked_whole(Path::new(&told), cut, &flags, &map, tolerances) {
+            Ok(found) => found,
+            Err(error) => {
+                let error = shown(&error.to_string()).into_owned();
+                let told = tr!("pass {pass} of its cache cannot be checked: {error}", pass, error);
+                return Ok((None, Some(told)));
+            }
         };
         if !found.report.is_same() {
-            return Ok(Some(found.report));
+            return Ok((Some(found.report), None));
         }
         before = Some((first + count, found.trace));
     }
-    Ok(None)
+    let told = || {
+        tr!(
+            "of {all} passes of its cache the first {MOST_PASSES} are right, and the others were not checked",
+            all,
+            MOST_PASSES
+        )
+    };
+    Ok((None, (all > MOST_PASSES).then(told)))
 }
 
 /// What a node is in a pass of the port, as (item, token, feature).
