@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use mha_trace::Settings;
 use mha_trace::check::{Tolerances, check};
 use mha_trace::config::Mask;
+use mha_trace::file::{Entry, Output, Record};
 use mha_trace::foreign::NameMap;
 use serde_json::{Value, json};
 
@@ -94,7 +95,9 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "smooth-k_mean-without"
             | "smooth-k_mean-whole"
             | "smooth-km-without"
-            | "smooth-km-whole" => 1,
+            | "smooth-km-whole"
+            | "smooth-nan"
+            | "smooth-empty" => 1,
             // The other layer.
             "hooks-0" | "hooks-1" => 6,
             _ => 0,
@@ -103,6 +106,31 @@ fn nothing_that_kernels_hold_is_left_aside() {
         let missing = report["steps"].as_array().expect("a list").iter();
         assert!(missing.into_iter().all(|step| step["status"] != "missing"), "{name}");
     }
+}
+
+/// Large codes leave rounding of a size that the tolerance of f32 does not know.
+#[test]
+fn codes_with_a_zero_point_are_right_but_for_rounding() {
+    let flags = json!(["--mask", "none"]);
+    let file = "smooth-v_zero_point.rounded.safetensors";
+    let report = common::checked(&common::fixtures("core"), file.as_ref(), &flags);
+    assert_eq!((&report["verdict"], found(&report)), (&json!("same"), vec!["noise"]), "{report}");
+}
+
+/// A mask without cells is refused, whatever its type.
+#[test]
+fn a_mask_without_cells_is_refused() {
+    let file = common::fixtures("core").join("masks-two-bool.safetensors");
+    let mut record = Record::read(&file).expect("readable");
+    let empty = |own: &mut Entry| own.tensor = own.tensor.narrow(1, 0, 0).expect("none");
+    record.entries.iter_mut().filter(|own| own.name == "key_padding_mask").for_each(empty);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("empty.npz");
+    Output::create(&path).and_then(|output| output.write(&record)).expect("written");
+    let tolerances = Tolerances::default();
+    let refused = check(&path, &Settings::default(), &NameMap::default(), &tolerances);
+    let refused = refused.expect_err("refused").to_string();
+    assert!(refused.contains("key_padding_mask: is [2, 0], which has no cells"), "{refused}");
 }
 
 /// What codes stand for is not known without their scale, where 1 is not it.
