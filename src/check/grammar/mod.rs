@@ -22,6 +22,7 @@ mod masks;
 mod merges;
 pub mod numbers;
 mod packed;
+mod page_rows;
 mod page_tables;
 pub mod pages;
 mod part_keys;
