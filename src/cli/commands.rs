@@ -1,4 +1,4 @@
-//! What does each command do, from its flags to what it shows and writes?
+//! What does each command do that compares no files, from its flags to what it shows and writes?
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -33,14 +33,10 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Those of a file whose axes stand in this order, if it has queries and keys.
     pub fn of(record: &Record, format: QkvFormat) -> Option<Self> {
-        let dims = |names: [Name; 2]| {
-            let is_it = |entry: &&Entry| {
-                meanings(&entry.name).first().is_some_and(|name| names.contains(name))
-            };
-            record.entries.iter().find(is_it).map(|entry| entry.tensor.dims())
-        };
-        let (queries, keys) = (dims([Name::Q, Name::QHeads])?, dims([Name::K, Name::KHeads])?);
+        let queries = dims_of(record, [Name::Q, Name::QHeads])?;
+        let keys = dims_of(record, [Name::K, Name::KHeads])?;
         let heads_first = format == QkvFormat::Bhsd;
         let tokens = |dims: &[usize]| match *dims {
             [_, _, tokens, _] if heads_first => Some(tokens),
@@ -53,12 +49,14 @@ impl Sizes {
     }
 }
 
+/// A file with the queries and keys that chosen keys are to fit.
 pub struct File<'r> {
     pub record: &'r Record,
     pub sizes: Sizes,
 }
 
 impl<'r> File<'r> {
+    /// The first tensor of one of these names.
     pub fn called(&self, names: &[&str]) -> Option<&'r Entry> {
         self.record.entries.iter().find(|entry| is_called(&entry.name, names))
     }
@@ -80,6 +78,13 @@ impl<'r> File<'r> {
             _ => None,
         })
     }
+}
+
+/// The sizes of the first tensor that is one of these steps.
+pub fn dims_of(record: &Record, names: [Name; 2]) -> Option<&[usize]> {
+    let is_it =
+        |entry: &&Entry| meanings(&entry.name).first().is_some_and(|name| names.contains(name));
+    record.entries.iter().find(is_it).map(|entry| entry.tensor.dims())
 }
 
 /// A number of keys or queries, of which there is one at least.

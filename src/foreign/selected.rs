@@ -2,10 +2,10 @@
 
 use candle_core::Tensor;
 
-use super::chosen::{File, Found, Sizes};
+use super::chosen::{File, Found, Sizes, dims_of};
 use super::evidence::Evidence;
 use super::matched::Match;
-use super::names::{is_called, meanings};
+use super::names::is_called;
 use super::numbers::{are_booleans, numbers};
 use base::error::{Error, Result, quoted};
 use config::{QkvFormat, Settings};
@@ -62,17 +62,13 @@ pub fn take_selection(
 /// Whether log-sum-exps or weights, whose heads stand before their queries, have the heads and tokens that queries have in this
 /// format.
 fn goes_with_rows(record: &Record, format: QkvFormat) -> bool {
-    let dims = |names: &[Name]| {
-        let is_it =
-            |entry: &&Entry| meanings(&entry.name).first().is_some_and(|own| names.contains(own));
-        record.entries.iter().find(is_it).map(|entry| entry.tensor.dims())
-    };
-    let of_queries = match (dims(&[Name::Q, Name::QHeads]), format) {
+    let of_queries = match (dims_of(record, [Name::Q, Name::QHeads]), format) {
         (Some(&[_, heads, tokens, _]), QkvFormat::Bhsd)
         | (Some(&[_, tokens, heads, _]), QkvFormat::Bshd) => [heads, tokens],
         _ => return false,
     };
-    dims(&[Name::Lse, Name::Weights]).is_some_and(|rows| rows.get(1..3) == Some(&of_queries))
+    dims_of(record, [Name::Lse, Name::Weights])
+        .is_some_and(|rows| rows.get(1..3) == Some(&of_queries))
 }
 
 /// Takes what was found out of the file.

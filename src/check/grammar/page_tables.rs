@@ -1,4 +1,4 @@
-//! In which other slots may the pages of sequences be read?
+//! What is the table of the pages of sequences, and in which other slots may its numbers be read?
 
 use program::spans;
 
