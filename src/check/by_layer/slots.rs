@@ -9,7 +9,7 @@ use super::super::cells::{cells, cells_at, multiple};
 use super::measure::apart;
 use super::passes::{at_step, first_of};
 use base::error::{Result, listed, shown};
-use file::open_place;
+use file::{Entry, open_place};
 use program::Name;
 
 /// Caches in four bits are off by less than that, relative to the size of a row.
@@ -306,6 +306,18 @@ pub fn caches(
         }
         Ok(Some(at_step(step, &own.told()?)))
     })
+}
+
+/// What a step of a cache should have found of earlier ones, by what these wrote, where it found other numbers.
+pub fn written_before(records: &[&PathBuf], step: usize) -> Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    of_slots::<()>(records.get(..=step).unwrap_or_default(), |at, own| {
+        if at == step && own.off()? > ROUNDED {
+            all.push(Entry::of(own.of.past.as_str(), own.written.clone()));
+        }
+        Ok(None)
+    })?;
+    Ok(all)
 }
 
 fn of_one_step(meant: &Path, own: &Path) -> Result<Option<String>> {
