@@ -334,3 +334,45 @@ fn of_one_step(meant: &Path, own: &Path) -> Result<Option<String>> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    /// A cache that was recorded after a step had written its value over the last one.
+    #[test]
+    fn what_a_step_should_have_found_is_what_earlier_ones_wrote() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let save = |step: usize, all: &[(Name, &Tensor)]| {
+            let path = folder.path().join(format!("{step}.safetensors"));
+            let all = all.iter().map(|(name, own)| (name.as_str(), (*own).clone()));
+            candle_core::safetensors::save(&all.collect::<HashMap<_, _>>(), &path)
+                .expect("written");
+            path
+        };
+        let first = Tensor::arange(1_f32, 13.0, &Device::Cpu);
+        let first = first.and_then(|own| own.reshape((1, 2, 3, 2))).expect("fits");
+        let last = Tensor::ones((1, 2, 1, 2), DType::F32, &Device::Cpu).expect("fits");
+        let past = Tensor::cat(&[&first.narrow(2, 0, 2).expect("fits"), &last], 2).expect("fits");
+        let paths = [
+            save(0, &[(Name::KHeads, &first), (Name::VHeads, &first)]),
+            save(
+                1,
+                &[
+                    (Name::KPast, &first),
+                    (Name::KHeads, &last),
+                    (Name::VPast, &past),
+                    (Name::VHeads, &last),
+                ],
+            ),
+        ];
+        let paths: Vec<&PathBuf> = paths.iter().collect();
+        let found = written_before(&paths, 1).expect("reads");
+        let [own] = &found[..] else { panic!("values alone") };
+        assert_eq!(own.name, "v_past");
+        assert!(apart(&first, &own.tensor).expect("numbers") < 1e-6);
+        assert!(written_before(&paths[..1], 0).expect("reads").is_empty());
+    }
+}
