@@ -5,7 +5,7 @@ use candle_core::DType;
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Name, Parts, Slip, signed};
+use program::{Axis, Block, Change, Edit, Kind, Name, Parts, Slip, signed};
 
 /// Where a loop over tiles of so many keys that need no mask may end, and the one over the others begin: the number that is
 /// added before rounding down to a tile, if there is rounding, and what that is called.
@@ -210,6 +210,22 @@ impl Grammar<'_> {
             all.push((own.of(early), told, cost::COMMON));
         }
         let count = parts.keys.len();
+        // Each item's keys are cut into as many splits, and these are counted by the longest item's.
+        let seen = |b: usize| {
+            let is_seen = |k: &usize| (0..own.queries).any(|q| !own.at(b, q, *k));
+            (0..own.keys).rev().find(is_seen).map_or(0, |last| last + 1)
+        };
+        let seen: Vec<usize> = (0..own.items).map(seen).collect();
+        let most = seen.iter().max().map_or(1, |most| most.div_ceil(count)).max(1);
+        let kept = |b: usize| seen[b].div_ceil(most) * seen[b].div_ceil(count);
+        if parts.axis == Axis::Split && own.items > 1 {
+            let told = tr!(
+                "each item's own keys are cut into {count} parts, which are counted by the length of the longest item's: the last ones of shorter items are not merged",
+                count
+            );
+            let unmerged = |b: usize, q: usize, k: usize| own.at(b, q, k) || k >= kept(b);
+            all.push((own.of(unmerged), told, cost::COMMON));
+        }
         let at = |k: usize| {
             let has =
                 |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));

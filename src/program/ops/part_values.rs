@@ -3,6 +3,7 @@
 use candle_core::{D, Tensor};
 
 use super::Precision;
+use super::part_loops::stale_where;
 use super::parts::{PartSlip, PartStage, Parted, Parts};
 use crate::misread::Misread;
 use base::error::Result;
@@ -30,6 +31,9 @@ impl Parted {
     }
 
     pub(super) fn exp(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        if let Some(power) = self.power_of_parts(x) {
+            return power;
+        }
         let is_binary = matches!(self.slip, Some(PartSlip::BaseTwo | PartSlip::BinaryExp));
         let by = if is_binary { std::f64::consts::LN_2 } else { 1.0 };
         (x * by)?.exp()
@@ -48,8 +52,13 @@ impl Parted {
             Some((largest, _)) => largest.squeeze(3)?,
             None => none.affine(0.0, first)?,
         };
+        let restarts = self.restarts(parts, scores)?;
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
+            if let Some(restarts) = &restarts {
+                let lowest = before.affine(0.0, f64::NEG_INFINITY)?;
+                before = restarts.get(at)?.squeeze(D::Minus1)?.where_cond(&lowest, &before)?;
+            }
             let is_padded = self.zeros_of(parts, at) > 0;
             let own = match columns {
                 Some(own) if is_padded => own.max(D::Minus1)?.maximum(0.0)?,
@@ -87,7 +96,10 @@ impl Parted {
         let mut before =
             if self.slip == Some(PartSlip::FromOne) { zero.ones_like()? } else { zero.clone() };
         let mut all = Vec::new();
-        let sums = if self.slip == Some(PartSlip::DividedEach) {
+        let restarts = self.restarts(parts, scores)?;
+        let is_last = self.last_of_loops(parts, scores)?;
+        let is_divided = self.slip == Some(PartSlip::DividedEach);
+        let sums = if is_divided || self.slip == Some(PartSlip::DividedBetween) {
             let of_sum = Self { stage: PartStage::Sum(parts.clone()), slip: None };
             let read = [&[*scores, *largest], rest].concat();
             Some(of_sum.sums(parts, &read)?)
@@ -102,11 +114,29 @@ impl Parted {
                     let p = self.exp(&columns.broadcast_sub(&m)?)?.contiguous()?;
                     let p = self.rounded(p)?;
                     match values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref) {
-                        Some(values) => p.matmul(&values.contiguous()?)?,
+                        Some(own) => {
+                            let own = p.matmul(&own.contiguous()?)?;
+                            let before =
+                                at.checked_sub(1).and_then(|at| values.as_ref()?.get(at)?.as_ref());
+                            match (&is_last, before) {
+                                (Some(is_last), Some(before)) => {
+                                    stale_where(&is_last.get(at)?, &p, before, &own)?
+                                }
+                                _ => own,
+                            }
+                        }
                         None => p.sum_keepdim(D::Minus1)?,
                     }
                 }
             };
+            if let Some(restarts) = restarts.as_ref().filter(|_| at > 0) {
+                let left = match &sums {
+                    Some(sums) => divided(&before, &sums.get(at - 1)?)?,
+                    None => zero.clone(),
+                };
+                before =
+                    restarts.get(at)?.broadcast_as(before.shape())?.where_cond(&left, &before)?;
+            }
             if let ([factor], true) = (rest, parts.is_running()) {
                 let factor = if self.keeps_less() && at > 0 {
                     (largest.get(at - 1)?.unsqueeze(3)? - &m)?.exp()?
@@ -156,7 +186,7 @@ impl Parted {
                 };
                 own = own.broadcast_add(&again)?;
             }
-            if let Some(sums) = &sums {
+            if let Some(sums) = sums.as_ref().filter(|_| is_divided) {
                 own = divided(&own, &sums.get(at)?)?;
             }
             before = own.clone();
