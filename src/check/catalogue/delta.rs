@@ -1,17 +1,16 @@
 //! Which mistakes of the delta rule are known? Those of a token follow from the operation, these are of its chunks.
 
 use std::collections::HashSet;
-use std::f64::consts::{LN_2, LOG2_E};
 
 use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{ChunkDecay, ChunkSlip, Delta, DeltaStage, Kind, Name, Op, Scaling};
+use program::{ChunkSlip, Delta, DeltaStage, Kind, Name, Op, Scaling};
 
-const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
+pub(super) const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
 const FIRST: &str = "The tokens of the first chunk are right, and short tests have no second one.";
-const CARRIED: &str = "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
-const END: &str = "g_last = g[..., size - 1]";
+pub(super) const CARRIED: &str =
+    "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
 const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
 const SCALED: &str = "o_t = state.mT @ (q_t * head_dim**-0.5)";
 const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
@@ -23,10 +22,11 @@ macro_rules! way {
             summary: $summary,
             wrong: $wrong,
             right: $right,
-            edits: |run| in_chunks(run, ChunkSlip::$slip $(($($size),+))?),
+            edits: |run| $crate::catalogue::delta::in_chunks(run, ChunkSlip::$slip $(($($size),+))?),
         }
     };
 }
+pub(super) use way;
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -209,90 +209,6 @@ pub const ALL: &[Mistake] = &[
                 CARRIED
             ),
             way!(
-                EndBefore(1),
-                "the decay up to the end of a chunk is read one token before its last",
-                "g_last = g[..., size - 2]",
-                END
-            ),
-            way!(
-                EndBefore(2),
-                "the decay up to the end of a chunk is read two tokens before its last",
-                "g_last = g[..., size - 3]",
-                END
-            ),
-            way!(
-                EndBefore(3),
-                "the decay up to the end of a chunk is read three tokens before its last",
-                "g_last = g[..., size - 4]",
-                END
-            ),
-            way!(
-                EndBefore(usize::MAX),
-                "the decay up to the end of a chunk is read at its first token",
-                "g_last = g[..., 0]",
-                END
-            ),
-            way!(
-                CarryEndBefore(1),
-                "the state that is carried across a chunk does not decay by its last token",
-                "state = state * g[..., size - 2].exp() + …",
-                CARRIED
-            ),
-            way!(
-                WriteEndBefore(1),
-                "what a chunk writes is carried on without the decay of its last token",
-                "state = … + (k * (g[..., size - 2] - g).exp()).mT @ v_new",
-                CARRIED
-            ),
-            way!(
-                OtherBase(ChunkDecay::Carried, LOG2_E),
-                "the state that is carried across a chunk decays by exp of a g that is in base 2",
-                "state = state * g_last.exp() + …",
-                "state = state * g_last.exp2() + …"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Carried, LN_2),
-                "the state that is carried across a chunk decays by exp2 of a natural g",
-                "state = state * g_last.exp2() + …",
-                "state = state * g_last.exp() + …"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Written, LOG2_E),
-                "what a chunk writes decays up to its end by exp of a g that is in base 2",
-                "state = … + (k * (g_last - g).exp()).mT @ v_new",
-                "state = … + (k * (g_last - g).exp2()).mT @ v_new"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Written, LN_2),
-                "what a chunk writes decays up to its end by exp2 of a natural g",
-                "state = … + (k * (g_last - g).exp2()).mT @ v_new",
-                "state = … + (k * (g_last - g).exp()).mT @ v_new"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Read, LOG2_E),
-                "what queries read of the state decays by exp of a g that is in base 2",
-                "o = (q * g.exp()) @ state + …",
-                "o = (q * g.exp2()) @ state + …"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Read, LN_2),
-                "what queries read of the state decays by exp2 of a natural g",
-                "o = (q * g.exp2()) @ state + …",
-                "o = (q * g.exp()) @ state + …"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Subtracted, LOG2_E),
-                "what is subtracted of the state decays by exp of a g that is in base 2",
-                "w = T @ (k_beta * g.exp())",
-                "w = T @ (k_beta * g.exp2())"
-            ),
-            way!(
-                OtherBase(ChunkDecay::Subtracted, LN_2),
-                "what is subtracted of the state decays by exp2 of a natural g",
-                "w = T @ (k_beta * g.exp2())",
-                "w = T @ (k_beta * g.exp())"
-            ),
-            way!(
                 SubtractedUndecayed,
                 "what is subtracted of the state is solved with the keys' matrix without its decay, and the values with it",
                 "w = inv(I + (k_beta @ k.mT).tril(-1)) @ (k_beta * g.exp())",
@@ -406,7 +322,7 @@ const MANY: usize = 64;
 
 /// The steps of the delta rule in chunks of each size: all of them with the mistake, and where there are several, each alone.
 #[allow(clippy::unnecessary_wraps, reason = "it ends what makes a mistake's edits")]
-fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
+pub(super) fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
     let steps: Vec<(Name, &Delta)> = run
         .right
         .steps()

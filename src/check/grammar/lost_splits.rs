@@ -171,16 +171,16 @@ impl Grammar<'_> {
         if size == 0 || self.documents().is_some() {
             return;
         }
-        let seen = |item: usize| {
-            let is_seen = |key: &usize| (0..own.queries).any(|query| !own.at(item, query, *key));
-            (0..own.keys).rev().find(is_seen).map_or(0, |last| last + 1)
-        };
-        let seen: Vec<usize> = (0..items).map(seen).collect();
+        let seen = own.seen_ends();
         let told = tr!(
             "the splits of an item are counted as its keys // {size}: the last one, which is not full, is not merged",
             size
         );
-        self.unmerged((items, |split, item: usize| split >= seen[item] / size), count, &told);
+        self.unmerged(
+            (items, |split, item: usize| seen.get(item).is_some_and(|seen| split >= seen / size)),
+            count,
+            &told,
+        );
     }
 
     /// Splits that the merge leaves out, for each of so many items, or all alike.

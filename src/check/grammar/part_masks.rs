@@ -39,6 +39,20 @@ fn in_two_stages(size: i64) -> [([Option<i64>; 2], &'static str); 4] {
     ]
 }
 
+/// The keys of each item that are in splits of its own length, of which the merge counts as many as the longest item's have.
+fn uncounted(own: &Cells, parts: &Parts) -> Option<(Cells, String, u32)> {
+    let count = parts.keys.len();
+    let seen = own.seen_ends();
+    let most = seen.iter().max()?.div_ceil(count).max(1);
+    let kept = |b: usize| seen[b].div_ceil(most) * seen[b].div_ceil(count);
+    let told = tr!(
+        "each item's own keys are cut into {count} parts, which are counted by the length of the longest item's: the last ones of shorter items are not merged",
+        count
+    );
+    let is_of_items = parts.axis == Axis::Split && own.items > 1;
+    is_of_items.then(|| (own.of(|b, q, k| own.at(b, q, k) || k >= kept(b)), told, cost::COMMON))
+}
+
 impl Grammar<'_> {
     /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
     pub(super) fn edge_twice(&mut self, steps: [Name; 2], size: (usize, usize)) {
@@ -210,22 +224,7 @@ impl Grammar<'_> {
             all.push((own.of(early), told, cost::COMMON));
         }
         let count = parts.keys.len();
-        // Each item's keys are cut into as many splits, and these are counted by the longest item's.
-        let seen = |b: usize| {
-            let is_seen = |k: &usize| (0..own.queries).any(|q| !own.at(b, q, *k));
-            (0..own.keys).rev().find(is_seen).map_or(0, |last| last + 1)
-        };
-        let seen: Vec<usize> = (0..own.items).map(seen).collect();
-        let most = seen.iter().max().map_or(1, |most| most.div_ceil(count)).max(1);
-        let kept = |b: usize| seen[b].div_ceil(most) * seen[b].div_ceil(count);
-        if parts.axis == Axis::Split && own.items > 1 {
-            let told = tr!(
-                "each item's own keys are cut into {count} parts, which are counted by the length of the longest item's: the last ones of shorter items are not merged",
-                count
-            );
-            let unmerged = |b: usize, q: usize, k: usize| own.at(b, q, k) || k >= kept(b);
-            all.push((own.of(unmerged), told, cost::COMMON));
-        }
+        all.extend(uncounted(own, parts));
         let at = |k: usize| {
             let has =
                 |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));

@@ -10,6 +10,8 @@ use base::error::Result;
 const BLOCKED: f64 = -1e4;
 /// Below this a power of two is 0 in every type.
 const LEAST_POWER: f64 = -1100.0;
+/// What is left of 0 in f32 where scores of a usual size are subtracted.
+const ROUNDING: f64 = 1e-5;
 /// What kernels take for 2^f where f is from 0 to 1 ("`FlashAttention`-4": the coefficients of f, f² and f³).
 const CUBIC: [f64; 3] =
     [0.695_146_143_436_431_9, 0.227_564_394_474_029_54, 0.077_119_089_663_028_72];
@@ -26,17 +28,22 @@ fn of_tiles(x: &Tensor, rows: usize, is_first: bool) -> Result<Tensor> {
     Ok(Tensor::cat(&all, 2)?)
 }
 
-/// The products with the values of another part where that is said, and `own` elsewhere.
-pub(super) fn stale_where(
+/// What was summed before, in whose place nothing is left where a loop of its own begins; or what it is divided by these sums.
+pub(super) fn restarted(
     cells: &Tensor,
-    p: &Tensor,
-    values: &Tensor,
-    own: &Tensor,
+    at: usize,
+    before: &Tensor,
+    sums: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let count = p.dim(3)?.min(values.dim(2)?);
-    let stale = p.narrow(3, 0, count)?.contiguous()?;
-    let stale = stale.matmul(&values.narrow(2, 0, count)?.contiguous()?)?;
-    Ok(cells.broadcast_as(own.shape())?.where_cond(&stale, own)?)
+    let left = match sums {
+        Some(sums) => {
+            let sum = sums.get(at.saturating_sub(1))?;
+            let sum = sum.eq(0.0)?.where_cond(&sum.ones_like()?, &sum)?;
+            before.broadcast_div(&sum.unsqueeze(D::Minus1)?)?
+        }
+        None => before.zeros_like()?,
+    };
+    Ok(cells.get(at)?.broadcast_as(before.shape())?.where_cond(&left, before)?)
 }
 
 impl Parted {
@@ -94,6 +101,24 @@ impl Parted {
         Ok(Some(Tensor::stack(&all, 0)?))
     }
 
+    /// Σ p over the keys of a part, or Σ p · v with values: those of the part before where these are still there.
+    pub(super) fn of_keys(
+        p: &Tensor,
+        values: Option<&[Option<Tensor>]>,
+        at: usize,
+        is_stale: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let of = |at: usize| values.and_then(|all| all.get(at)).and_then(Option::as_ref);
+        let Some(own) = of(at) else { return Ok(p.sum_keepdim(D::Minus1)?) };
+        let own = p.matmul(&own.contiguous()?)?;
+        let before = at.checked_sub(1).and_then(of);
+        let (Some(cells), Some(values)) = (is_stale, before) else { return Ok(own) };
+        let count = p.dim(3)?.min(values.dim(2)?);
+        let stale = p.narrow(3, 0, count)?.contiguous()?;
+        let stale = stale.matmul(&values.narrow(2, 0, count)?.contiguous()?)?;
+        Ok(cells.get(at)?.broadcast_as(own.shape())?.where_cond(&stale, &own)?)
+    }
+
     /// eˣ, put together from the whole part and the fraction of x in base 2, if that goes wrong.
     pub(super) fn power_of_parts(&self, x: &Tensor) -> Option<candle_core::Result<Tensor>> {
         use PartSlip::{FractionAlone, LinearFraction, PolynomialOfTrunc, WholeAlone};
@@ -101,6 +126,8 @@ impl Parted {
         matches!(slip, PolynomialOfTrunc | LinearFraction | WholeAlone | FractionAlone).then(|| {
             let blocked = x.le(f64::from(f32::MIN) / 2.0)?;
             let x = (x * std::f64::consts::LOG2_E)?.maximum(LEAST_POWER)?;
+            // The largest score less itself is 0, whatever rounding leaves of it: both sides of it are far apart here.
+            let x = x.ge(-ROUNDING)?.where_cond(&x.zeros_like()?, &x)?;
             let whole = if slip == PolynomialOfTrunc { x.ceil()? } else { x.floor()? };
             let fraction = (&x - &whole)?;
             let power = (&whole * std::f64::consts::LN_2)?.exp()?;

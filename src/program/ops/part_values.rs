@@ -3,7 +3,7 @@
 use candle_core::{D, Tensor};
 
 use super::Precision;
-use super::part_loops::stale_where;
+use super::part_loops::restarted;
 use super::parts::{PartSlip, PartStage, Parted, Parts};
 use crate::misread::Misread;
 use base::error::Result;
@@ -113,29 +113,11 @@ impl Parted {
                 Some(columns) => {
                     let p = self.exp(&columns.broadcast_sub(&m)?)?.contiguous()?;
                     let p = self.rounded(p)?;
-                    match values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref) {
-                        Some(own) => {
-                            let own = p.matmul(&own.contiguous()?)?;
-                            let before =
-                                at.checked_sub(1).and_then(|at| values.as_ref()?.get(at)?.as_ref());
-                            match (&is_last, before) {
-                                (Some(is_last), Some(before)) => {
-                                    stale_where(&is_last.get(at)?, &p, before, &own)?
-                                }
-                                _ => own,
-                            }
-                        }
-                        None => p.sum_keepdim(D::Minus1)?,
-                    }
+                    Self::of_keys(&p, values.as_deref(), at, is_last.as_ref())?
                 }
             };
             if let Some(restarts) = restarts.as_ref().filter(|_| at > 0) {
-                let left = match &sums {
-                    Some(sums) => divided(&before, &sums.get(at - 1)?)?,
-                    None => zero.clone(),
-                };
-                before =
-                    restarts.get(at)?.broadcast_as(before.shape())?.where_cond(&left, &before)?;
+                before = restarted(restarts, at, &before, sums.as_ref())?;
             }
             if let ([factor], true) = (rest, parts.is_running()) {
                 let factor = if self.keeps_less() && at > 0 {
@@ -143,20 +125,7 @@ impl Parted {
                 } else {
                     factor.get(at)?.unsqueeze(3)?
                 };
-                let kept = match self.slip {
-                    Some(PartSlip::NotRescaled) => before,
-                    Some(PartSlip::Overwritten) => zero.clone(),
-                    Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(&factor)?,
-                    Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
-                        let two = factor.powf(std::f64::consts::LN_2)?;
-                        before.broadcast_mul(&two)?
-                    }
-                    Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
-                    Some(PartSlip::AlongFeatures) => {
-                        before.mul(&along_features(&factor, width)?)?
-                    }
-                    _ => before.broadcast_mul(&factor)?,
-                };
+                let kept = self.kept_of(before, &factor, at)?;
                 // The first tile has nothing before it to be rescaled.
                 if self.slip == Some(PartSlip::AllRescaled) && at > 0 {
                     own = own.broadcast_mul(&factor)?;
@@ -196,6 +165,23 @@ impl Parted {
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
         stacked(&all)
+    }
+
+    /// What is left of what was summed before, by the factor of a tile.
+    fn kept_of(&self, before: Tensor, factor: &Tensor, at: usize) -> Result<Tensor> {
+        Ok(match self.slip {
+            Some(PartSlip::NotRescaled) => before,
+            Some(PartSlip::Overwritten) => before.zeros_like()?,
+            Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(factor)?,
+            Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
+                before.broadcast_mul(&factor.powf(std::f64::consts::LN_2)?)?
+            }
+            Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
+            Some(PartSlip::AlongFeatures) => {
+                before.mul(&along_features(factor, before.dim(D::Minus1)?)?)?
+            }
+            _ => before.broadcast_mul(factor)?,
+        })
     }
 
     /// How many zeros behind the keys of a part are counted.
