@@ -36,6 +36,7 @@ mod selected;
 mod sequences;
 mod steps;
 mod strides;
+mod tile_loops;
 mod tiles;
 mod turns;
 mod twins;

@@ -147,6 +147,12 @@ impl Table {
             "each sequence's keys begin one entry further in the list of slots, and the last of all is slot 0"
         );
         add(own.iter().copied().skip(1).chain([0]).collect(), told.to_owned());
+        let told = tr!("each sequence's keys begin one entry early in the list of slots");
+        let first = own.first().copied().unwrap_or_default();
+        for before in [first, 0, own.last().copied().unwrap_or_default()] {
+            let early = [before].into_iter().chain(own.iter().copied()).take(own.len());
+            add(early.collect(), told.to_owned());
+        }
         let next = |at: usize, key: usize| {
             Some(self.first(at, (key + 1) / self.page)? + (key + 1) % self.page)
         };

@@ -101,6 +101,32 @@ pub(super) fn of_numbers(own: &Selected, lists: &Lists) -> Vec<Told> {
     all
 }
 
+/// Lists of which the numbers are not read, or the first alone.
+pub(super) fn of_runs(own: &Selected, lists: &Lists) -> Vec<Told> {
+    let blocks = i64::try_from(own.keys.div_ceil(lists.block.max(1))).unwrap_or(i64::MAX);
+    let from = |first: fn(&[i64]) -> i64| {
+        each(lists, |list| {
+            let real = list.iter().copied().filter(|number| (0..blocks).contains(number));
+            let real: Vec<i64> = real.collect();
+            (first(&real)..blocks).take(real.len()).collect()
+        })
+    };
+    vec![
+        (
+            from(|_| 0),
+            tr!(
+                "the numbers of a list are not read: as many are taken as it has, from the first on"
+            )
+            .to_owned(),
+        ),
+        (
+            from(|list| list.first().copied().unwrap_or_default()),
+            tr!("only the first number of a list is read: the others are taken to follow it")
+                .to_owned(),
+        ),
+    ]
+}
+
 /// Lists of each query by itself.
 fn each_row(own: &Selected, lists: &Lists, change: impl Fn(&[i64], i64) -> Vec<i64>) -> Selection {
     let rows = own.rows.first + own.rows.count;

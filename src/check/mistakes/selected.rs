@@ -2,7 +2,7 @@
 
 use program::{Lists, QueryRows, Selected, Selection};
 
-use super::lists::{Told, of_ends, of_numbers};
+use super::lists::{Told, of_ends, of_numbers, of_runs};
 
 /// So many lists that lack one number, or have one more, are tried at most.
 const MOST: usize = 2048;
@@ -46,6 +46,7 @@ pub(super) fn by_key(
 pub(super) fn of_lists(own: &Selected, lists: &Lists) -> Vec<Told> {
     let mut all = of_numbers(own, lists);
     all.extend(of_ends(own, lists));
+    all.extend(of_runs(own, lists));
     all.extend(of_others(own, lists));
     all.extend(of_sizes(own, lists));
     all.extend(of_single(own, lists));
