@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use common::fixtures;
 use mha_trace::check::{ByLayer, How, Tolerances, Unshard, by_layer};
 use mha_trace::file::Bundle;
@@ -242,6 +242,12 @@ fn the_first_wrong_part_is_found_and_its_mistake_named() {
 /// reference, the port, its first wrong part, and what is said of it.
 const PORTS: &[(&str, &str, &str, &str)] = &[
     (
+        "gpt2-reference",
+        "gpt2-unbiased",
+        "transformer.h.1.ln_2.out",
+        "it divides by the unbiased standard deviation",
+    ),
+    (
         "large-llama-reference",
         "large-llama-f16",
         "model.layers.0.input_layernorm.out",
@@ -399,13 +405,14 @@ fn renamed(from: &Path, to: &Path, rename: impl Fn(&str) -> Option<String>) {
     candle_core::safetensors::save(&tensors, to).expect("written");
 }
 
-/// A recording of two ranks, with those tensors alone that are kept.
-fn two_ranks(recording: &str, is_kept: impl Fn(&str) -> bool) -> tempfile::TempDir {
+/// A recording of ranks without records of attentions, with those tensors alone that are kept.
+fn parts_of_ranks(recording: &str, is_kept: impl Fn(&str) -> bool) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    for rank in ["rank0", "rank1"] {
-        let to = folder.path().join(rank);
+    let path = |rank: usize| fixtures("ranks").join(recording).join(format!("rank{rank}"));
+    for from in (0..).map(path).take_while(|from| from.exists()) {
+        let to = folder.path().join(from.file_name().expect("a name"));
         std::fs::create_dir(&to).expect("made");
-        let parts = fixtures("ranks").join(recording).join(rank).join("parts.safetensors");
+        let parts = from.join("parts.safetensors");
         let kept = |name: &str| is_kept(name).then(|| name.to_owned());
         renamed(&parts, &to.join("parts.safetensors"), kept);
     }
@@ -452,6 +459,60 @@ fn norms_of_other_names_are_matched_by_their_place() {
         let beside = (beside.0.to_owned(), beside.1.to_owned());
         assert!(found.matches.contains(&beside), "{port}: {:?}", found.matches);
     }
+}
+
+/// As GPT-2 is named in Flax, where `embed` is words and positions together.
+fn gpt2_in_flax(name: &str) -> Option<String> {
+    if name == "transformer.h.0.in" {
+        return Some("embed".to_owned());
+    }
+    let inner = name.strip_suffix(".out")?;
+    let inner = inner.strip_prefix("transformer.").unwrap_or("logits");
+    let is_word = inner.starts_with("wte") || inner.starts_with("wpe");
+    (!is_word).then(|| inner.replace("h.", "h_").replace('.', "/"))
+}
+
+/// What stands beside another tensor by its name, and has other numbers though all behind it agrees, is something else.
+#[test]
+fn embeddings_of_one_name_may_be_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (port, wrong) in [
+        ("gpt2-reference", None),
+        ("gpt2-gelu", Some("transformer.h.1.mlp.out")),
+        ("gpt2-unbiased", Some("transformer.h.1.ln_2.out")),
+    ] {
+        let path = folder.path().join("flax.safetensors");
+        renamed(&at(port).join("parts.safetensors"), &path, gpt2_in_flax);
+        let found = compared(&at("gpt2-reference"), &path);
+        let first = found.first.map(|at| found.lines[at].name.as_str());
+        assert_eq!(first, wrong, "{port}");
+        let beside = ("transformer.h.0.in".to_owned(), "embed".to_owned());
+        assert!(found.matches.contains(&beside), "{port}: {:?}", found.matches);
+        let told = summaries(&found);
+        let is_told = told.iter().any(|own| own.contains("the unbiased standard deviation"));
+        assert_eq!(is_told, port == "gpt2-unbiased", "{told:?}");
+        // The same, where nothing of the reference has its numbers.
+        let mut tensors = candle_core::safetensors::load(&path, &Device::Cpu).expect("reads");
+        let embed = tensors.get_mut("embed").expect("there");
+        *embed = (&*embed * 3.0).expect("numbers");
+        candle_core::safetensors::save(&tensors, &path).expect("written");
+        let found = compared(&at("gpt2-reference"), &path);
+        assert_eq!(found.first.map(|at| found.lines[at].name.as_str()), wrong, "{port}");
+    }
+}
+
+/// Branches that are to stand beside each other, and layers that are loaded from others.
+#[test]
+fn what_a_step_or_a_layer_is_instead_is_named() {
+    let found = compared(&at("phi-reference"), &at("phi-in-sequence"));
+    assert_eq!(wrong_parts(&found), ["model.layers.1.mlp.in"]);
+    let told = found.named.map(|named| named.what);
+    let made = "and in the port model.layers.1.input_layernorm(model.layers.0.out + model.layers.1.self_attn.out)";
+    assert!(told.as_ref().is_some_and(|told| told.ends_with(made)), "{told:?}");
+    let found = compared(&at("llama-reference"), &at("llama-shifted"));
+    let told = summaries(&found);
+    let all = "all parameters of the layers 1 to 2 are those of the reference's layers 0 to 1";
+    assert!(told.iter().any(|told| told == all), "{told:?}");
 }
 
 #[test]
@@ -563,16 +624,25 @@ fn partial_sums_in_16_bits_are_as_exact_as_these() {
 /// Where no parameters tell it, what the ranks give does.
 #[test]
 fn a_matrix_that_was_cut_as_one_is_told_without_parameters() {
-    let folder = two_ranks("heads-fused", |name| !name.ends_with("weight"));
+    let folder = parts_of_ranks("heads-fused", |name| !name.ends_with("weight"));
     let found = compared(&fixtures("ranks").join("reference"), folder.path());
     let told = summaries(&found);
     assert!(told.iter().any(|told| told.contains("is cut over the ranks as one")), "{told:?}");
 }
 
+/// Where nothing of the attention was recorded but what it gives.
+#[test]
+fn key_heads_of_other_ranks_are_named_by_ranks() {
+    let folder = parts_of_ranks("heads-kv", |_| true);
+    let found = compared(&fixtures("ranks").join("reference"), folder.path());
+    let told = summaries(&found);
+    assert_eq!(told, ["of 2 key heads, rank r of 4 has head r % 2, where r // 2 is meant"]);
+}
+
 /// What went into a later part of a stage is not what the stage got.
 #[test]
 fn a_stage_whose_input_was_not_recorded_is_not_accused() {
-    let folder = two_ranks("stages", |name| name != "model.layers.0.in");
+    let folder = parts_of_ranks("stages", |name| name != "model.layers.0.in");
     let found = compared(&fixtures("ranks").join("reference"), folder.path());
     assert!(found.is_same() && found.warning.is_none(), "{:?}", found.warning);
 }
@@ -584,7 +654,7 @@ fn what_ranks_do_wrong_is_named() {
         ("heads-twice", "model.layers.1.self_attn.out", "it is 2 times what it should be"),
         (
             "heads-alone",
-            "model.layers.1.post_attention_layernorm.in",
+            "model.layers.1.self_attn.out",
             "each rank goes on with its own partial sums of model.layers.1.self_attn.out",
         ),
         (
@@ -593,6 +663,11 @@ fn what_ranks_do_wrong_is_named() {
             "the ranks hold the pieces 1, 0 of the reference's b_q, w_q",
         ),
         ("heads-kv", "model.layers.1.self_attn.out", "the ranks hold the pieces 0, 1, 0, 1 of b_k"),
+        (
+            "heads-packed",
+            "model.layers.1.self_attn.out",
+            "the matrix of queries, keys and values, one behind the other, is cut over the ranks as one",
+        ),
         ("heads-words", "lm_head.out", "put together in the order 1, 0"),
         (
             "tokens-left-out",

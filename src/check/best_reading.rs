@@ -137,6 +137,9 @@ pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> 
     if states.is_empty() {
         return Ok(in_splits(record, flags, tolerances, &found).unwrap_or(found));
     }
+    if let Some(other) = in_base_two(record, &found, flags, tolerances)? {
+        return Ok(other);
+    }
     // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.
     let mut rest = record.clone();
     rest.entries.retain(|entry| !states.contains(&entry.name));
@@ -148,6 +151,35 @@ pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> 
     let aside = states.into_iter().map(|tensor| Unmatched { tensor, why: why.to_owned() });
     other.unmatched.extend(aside);
     Ok(other)
+}
+
+/// What a kernel's file would be whose maxima and log-sum-exps are in base 2, where they are nearer in that and a mistake gives
+/// its numbers then.
+fn in_base_two(
+    record: &Record,
+    found: &Recomputed,
+    flags: &Settings,
+    tolerances: &Tolerances,
+) -> Result<Option<Recomputed>> {
+    let binary = found.logarithms_in_base_two()?;
+    if binary.is_empty() {
+        return Ok(None);
+    }
+    let mut natural = record.clone();
+    for entry in &mut natural.entries {
+        if binary.iter().any(|(_, tensor)| *tensor == entry.name) {
+            entry.tensor = (&entry.tensor * std::f64::consts::LN_2)?;
+        }
+    }
+    let mut other = best(likely(&natural, flags, tolerances)?, tolerances)?;
+    if !other.is_explained() || other.states_of_parts().is_empty() {
+        return Ok(None);
+    }
+    for (step, tensor) in binary {
+        let how = tr!("in base 2, times ln 2");
+        other.matches.push(Match::as_it_is(step.as_str(), tensor).read(how));
+    }
+    Ok(Some(other))
 }
 
 /// How many splits of the keys decoding kernels have that do not say so.

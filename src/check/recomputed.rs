@@ -87,14 +87,47 @@ impl Recomputed {
     pub fn states_of_parts(&self) -> Vec<String> {
         let steps =
             self.trace.steps().iter().filter(|step| step.is_of_parts() && step.is_computed());
-        let tensor = |step: &Step| {
-            let name = step.name.as_str();
-            let matched =
-                self.matches.iter().chain(&self.named.matches).find(|own| own.step == name);
-            let is_there = self.named.record.tensor(name).is_some();
-            is_there.then(|| matched.map_or(name, |own| own.tensor.as_str()).to_owned())
-        };
-        steps.filter_map(tensor).collect()
+        steps.filter_map(|step| self.tensor_of(step.name)).collect()
+    }
+
+    /// The file's tensors that are maxima and log-sum-exps of splits or tiles, and are nearer to what they should be if they are
+    /// in base 2, or give the log-sum-exp that was recorded of all, whatever that should be.
+    pub fn logarithms_in_base_two(&self) -> Result<Vec<(Name, String)>> {
+        let mut all = Vec::new();
+        for name in [Name::TileMax, Name::SplitMax, Name::SplitLse] {
+            let recorded = self.named.record.tensor(name.as_str());
+            if let (Some(step), Some(recorded)) = (self.trace.step(name), recorded)
+                && recorded.dtype().is_float()
+                && recorded.dims() == step.value.dims()
+                && self.is_in_base_two(step, recorded)?
+            {
+                all.extend(self.tensor_of(name).map(|tensor| (name, tensor)));
+            }
+        }
+        Ok(all)
+    }
+
+    fn is_in_base_two(&self, step: &Step, recorded: &Tensor) -> Result<bool> {
+        let natural = (recorded * std::f64::consts::LN_2)?;
+        let [sums, lse] =
+            [Name::TileSum, Name::Lse].map(|name| self.named.record.tensor(name.as_str()));
+        if let (Name::TileMax, Some(sums), Some(lse)) = (step.name, sums, lse)
+            && sums.dims() == recorded.dims()
+            && recorded.dims().get(1..) == Some(lse.dims())
+        {
+            let last = |x: &Tensor| x.get(x.dim(0)?.saturating_sub(1))?.to_dtype(DType::F64);
+            let apart = |largest: &Tensor| distance(lse, &last(largest)?.add(&last(sums)?.log()?)?);
+            return Ok(apart(&natural)? < apart(recorded)?);
+        }
+        Ok(distance(&natural, &step.value)? < distance(recorded, &step.value)?)
+    }
+
+    /// The file's tensor that is a step.
+    fn tensor_of(&self, step: Name) -> Option<String> {
+        let name = step.as_str();
+        let matched = self.matches.iter().chain(&self.named.matches).find(|own| own.step == name);
+        let is_there = self.named.record.tensor(name).is_some();
+        is_there.then(|| matched.map_or(name, |own| own.tensor.as_str()).to_owned())
     }
 
     /// Whether X may have been meant as items of one token each, where it was read so: a step behind the weights was

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod comparisons;
 mod completions;
 mod elsewhere;
 mod fuzz;
@@ -73,8 +74,8 @@ pub fn main() -> ExitCode {
     }
     let outcome = match cli.command {
         None => commands::trace(&cli.run, &cli.view, &cli.output),
-        Some(Command::Check(args)) => commands::check(&args),
-        Some(Command::Diff(args)) => commands::diff(&args),
+        Some(Command::Check(args)) => comparisons::check(&args),
+        Some(Command::Diff(args)) => comparisons::diff(&args),
         Some(Command::Explain(args)) => commands::explain(&args),
         Some(Command::Step(args)) => commands::step(&args),
         Some(Command::Tour(args)) => commands::tour(&args),

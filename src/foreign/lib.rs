@@ -8,6 +8,8 @@ mod arguments;
 mod arranged;
 mod axis_order;
 mod beside;
+mod chosen;
+mod chosen_blocks;
 mod chunks;
 mod contradiction;
 mod delta;

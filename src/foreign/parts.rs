@@ -159,7 +159,19 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
     if steps.is_empty() {
         return Ok(named);
     }
-    let Some(limit) = of_results(&named.record, trace)? else { return Ok(named) };
+    let (limit, why) = match of_results(&named.record, trace)? {
+        Some(limit) => (
+            limit,
+            tr!(
+                "the results are right, and it is kept in another way: in another order of tiles, or with another maximum"
+            ),
+        ),
+        None if are_cut_elsewhere(&named.record, trace)? => (
+            EXACT,
+            tr!("merged rightly they give what they should: the keys are cut into them elsewhere"),
+        ),
+        None => return Ok(named),
+    };
     // Sums go with the maximum that they are taken under.
     let mut is_other = false;
     for step in steps {
@@ -173,12 +185,32 @@ pub fn as_kept(mut named: Named, trace: &Trace, mut is_binary: bool) -> Result<N
         let tensor = named.matches.iter().find(|own| own.step == name);
         let tensor = tensor.map_or_else(|| name.to_owned(), |own| own.tensor.clone());
         named.matches.retain(|own| own.step != name);
-        let why = tr!(
-            "the results are right, and it is kept in another way: in another order of tiles, or with another maximum"
-        );
         named.unmatched.push(Unmatched { tensor, why: why.to_owned() });
     }
     Ok(named)
+}
+
+/// Whether recorded splits, which are not the run's, give what it does if they are merged rightly: each has other keys.
+fn are_cut_elsewhere(record: &Record, trace: &Trace) -> Result<bool> {
+    let names = [Name::SplitLse, Name::SplitOutputs, Name::Lse, Name::HeadOutputs];
+    let [Some(lse), Some(outputs), Some(merged), Some(output)] = names.map(|name| trace.step(name))
+    else {
+        return Ok(false);
+    };
+    let recorded = [lse, outputs].map(|step| {
+        let own = record.tensor(step.name.as_str());
+        own.filter(|own| own.dims() == step.value.dims()).map(|own| own.to_dtype(DType::F64))
+    });
+    let [Some(lses), Some(outputs)] = recorded else { return Ok(false) };
+    let is_other = apart(record, lse)?.is_some_and(|apart| apart >= EXACT);
+    if trace.step(Name::Sinks).is_some() || !is_other {
+        return Ok(false);
+    }
+    let (lses, outputs) = (lses?, outputs?);
+    let whole = lses.log_sum_exp(0)?;
+    let weights = lses.broadcast_sub(&whole)?.exp()?.unsqueeze(D::Minus1)?;
+    let weighed = outputs.broadcast_mul(&weights)?.sum(0)?;
+    Ok(distance(&whole, &merged.value)? < EXACT && distance(&weighed, &output.value)? < EXACT)
 }
 
 /// How far a recorded step is from the run's, if it is recorded.

@@ -11,6 +11,7 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
+use super::cut::with_weights_of_ranks;
 use super::decoding::first_wrong_pass;
 use super::entries::{given, in_one_type, seen_outside, take_from};
 use super::join::Joined;
@@ -20,7 +21,7 @@ use super::parameters::differing;
 use super::passes::other_masks;
 use super::positions::{counting_padding, in_its_order, packed, with_other_positions};
 use super::sides::Sides;
-use super::slots::caches;
+use super::slots::{caches, written_before};
 use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
@@ -179,7 +180,7 @@ fn pass_by_pass(
         return Ok(None);
     }
     let (mut first, mut facts) = (None, Vec::new());
-    for (meant, path) in meant.iter().zip(own) {
+    for (step, (meant, path)) in meant.iter().zip(own).enumerate() {
         let (reference, port) = (open_place(meant)?, open_place(path)?);
         let shape = |file: &Bundle| {
             let x = file.infos().iter().find(|info| info.name == Name::X.as_str());
@@ -205,6 +206,7 @@ fn pass_by_pass(
         let mut others = with_settings_of_others(sides, layer, &record)?;
         others.extend(counting_padding(&record));
         let other = that_fits(others, path, tolerances);
+        let report = told_apart(report, record, (path, &written_before(own, step)?), tolerances);
         first = Some(report).filter(|_| other.is_none());
         facts.extend(other);
         break;
@@ -214,6 +216,36 @@ fn pass_by_pass(
         facts = shown_by_records(sides, at, meant, own)?;
     }
     Ok(Some((first, facts)))
+}
+
+/// A verdict that names several mistakes, or the one among them that is left where the record holds what earlier passes wrote to
+/// the cache: a pass may have recorded the cache after it wrote to that.
+fn told_apart(
+    report: Report,
+    mut record: Record,
+    (path, written): (&Path, &[Entry]),
+    tolerances: &Tolerances,
+) -> Report {
+    let all = |report: &Report| -> Vec<String> {
+        let found = report.diagnosis.iter().flat_map(|own| &own.findings);
+        let found = found.flat_map(|own| std::iter::once(own).chain(&own.also));
+        found.map(|own| own.summary.clone()).collect()
+    };
+    let known = all(&report);
+    if known.len() < 2 || written.is_empty() {
+        return report;
+    }
+    for entry in &mut record.entries {
+        if let Some(own) = written.iter().find(|own| own.name == entry.name) {
+            entry.tensor = own.tensor.clone();
+        }
+    }
+    let other = verdict(path, record, tolerances).ok();
+    let fits = |other: &Report| {
+        let told = all(other);
+        !told.is_empty() && told.len() < known.len() && told.iter().all(|own| known.contains(own))
+    };
+    other.filter(fits).unwrap_or(report)
 }
 
 /// The verdict on what a port recorded of its attention, by what it says itself of what it was given: a core does, and each
@@ -340,6 +372,7 @@ fn run_otherwise(
 ) -> Result<Option<String>> {
     let mut others = with_other_positions(sides, at, record);
     others.extend(with_settings_of_others(sides, layer, record)?);
+    others.extend(with_weights_of_ranks(record, sides.right.ranks.count)?);
     Ok(that_fits(others, path, tolerances))
 }
 

@@ -43,8 +43,12 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
                 (f64::min(least, *own), f64::max(most, *own))
             });
         let told = |factor: f64| format!("{factor:.4}");
-        return Ok(Some(if most - least <= 1e-3 * most.abs() {
-            let (factor, root) = (told(factors[0]), told(factors[0].powi(-2)));
+        // Factors that are apart by the rounding of the type are one: that of all rows.
+        return Ok(Some(if most - least <= tolerance.max(1e-3) * most.abs() {
+            let one = factor(&meant.concat(), &own.concat());
+            let (factor, root) = (told(one), one.powi(-2));
+            let is_whole = (root - root.round()).abs() <= tolerance * root && root >= 1.0;
+            let root = if is_whole { format!("{root:.0}") } else { told(root) };
             tr!("all of it is {factor} times the reference's (1/√{root})", factor, root)
         } else {
             let (least, most) = (told(least), told(most));
@@ -151,4 +155,26 @@ pub fn same_as<'a>(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device};
+
+    use super::*;
+
+    #[test]
+    fn one_factor_of_all_rows_stays_one_where_numbers_are_rounded() {
+        let numbers: Vec<f32> = (0..40_u8).map(|at| (f32::from(at) * 1.7).sin()).collect();
+        let meant = Tensor::from_vec(numbers, (1, 5, 8), &Device::Cpu).expect("fits");
+        let own = (&meant / 48_f64.sqrt()).expect("numbers");
+        let told = |of: DType, tolerance| {
+            let [meant, own] = [&meant, &own].map(|all| all.to_dtype(of).expect("numbers"));
+            clue(&meant, &own, tolerance).expect("numbers")
+        };
+        let one = Some("all of it is 0.1443 times the reference's (1/√48)".to_owned());
+        assert_eq!(told(DType::F32, 1e-5), one);
+        let in_bf16 = told(DType::BF16, 1.6e-2).expect("told");
+        assert!(in_bf16.starts_with("all of it is 0.144") && in_bf16.ends_with("(1/√48)"));
+    }
 }

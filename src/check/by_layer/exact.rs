@@ -14,7 +14,7 @@ use super::super::tolerance::Tolerances;
 use super::measure::{Measure, apart, tolerance_of};
 use super::part::{Parameters, Reading, read};
 use super::sides::Sides;
-use super::sums::{choices, terms as terms_of, with_factors};
+use super::sums::{terms as terms_of, with_factors};
 use base::error::Result;
 use config::Settings;
 use foreign::{ModelPart, Node};
@@ -22,7 +22,7 @@ use program::{Name, Step, Trace, added_up, wide};
 use run::{Run, Sources};
 
 /// So many rows tell what a part does.
-const FEW: usize = 8;
+pub const FEW: usize = 8;
 /// So many tell whether it does so in the port, the worst among them.
 const MANY: usize = 64;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parts that were read as programs or sums.
 pub struct Exact<'a> {
-    sides: &'a Sides,
+    pub sides: &'a Sides,
     tolerances: &'a Tolerances,
     /// A run of any attention, whose setting stands beside programs that have none.
     beside: Run,
@@ -128,7 +128,7 @@ impl<'a> Exact<'a> {
     }
 
     /// A sum of nodes with factors, in words.
-    fn told(&self, terms: &[(usize, f64)]) -> String {
+    pub fn told(&self, terms: &[(usize, f64)]) -> String {
         let name = |at: usize| self.sides.nodes().get(at).map_or("", |node| node.name.as_str());
         let term = |(at, factor): &(usize, f64)| {
             // Factors that were solved for are as exact as the numbers.
@@ -138,82 +138,8 @@ impl<'a> Exact<'a> {
         terms.iter().map(term).collect::<Vec<_>>().join(" + ")
     }
 
-    /// What stands before a part from which it would give what it gave, in place of what it should read: a node, or the sum of
-    /// two.
-    pub fn another_input(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
-        let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
-        let rows = self.sides.some_rows(at, found.row, FEW);
-        let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
-        let parameters = self.of_port(at, parameters, found)?;
-        if let Some((name, x)) = self.read_in_port(at, input, &rows)?
-            && let Some(given) = reading.gives(&x, &parameters)?
-            && apart(&recorded, &given)? <= found.tolerance
-        {
-            return Ok(Some(name));
-        }
-        // What the port does not have is what the reference has, where it is right up to here.
-        let side = usize::from(self.sides.partner(input).is_some());
-        let mut earlier = self.earlier(at, &rows, side)?;
-        earlier.retain(|(_, x)| x.dims() == recorded.dims());
-        // One of them, or the sum of two.
-        for places in (1..=2).flat_map(|count| choices(earlier.len(), count)) {
-            let parts = || places.iter().filter_map(|place| earlier.get(*place));
-            if parts().map(|(place, _)| *place).eq([input]) {
-                continue;
-            }
-            let x = added_up(parts().map(|(_, own)| Ok(own.clone())))?;
-            if let Some(given) = reading.gives(&x, &parameters)?
-                && apart(&recorded, &given)? <= found.tolerance
-            {
-                let terms: Vec<(usize, f64)> = parts().map(|(place, _)| (*place, 1.0)).collect();
-                return Ok(Some(self.told(&terms)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// What the port says that a part reads, where that is no node of the reference: its name, with what it is the sum of
-    /// where it is a norm of one, and its rows.
-    fn read_in_port(
-        &self,
-        at: usize,
-        input: usize,
-        rows: &[usize],
-    ) -> Result<Option<(String, Tensor)>> {
-        let right = &self.sides.right;
-        let (Some((0, node)), [nodes]) = (self.sides.partner(at), right.nodes.as_slice()) else {
-            return Ok(None);
-        };
-        let read = |node: &Node| match *node.reads.as_slice() {
-            [read] => nodes.get(read),
-            _ => None,
-        };
-        let known = self.sides.partner(input).map(|(_, node)| node.name.as_str());
-        let Some(other) = read(node).filter(|other| Some(other.name.as_str()) != known) else {
-            return Ok(None);
-        };
-        let picked =
-            |node: &Node| right.source(0, node).map(|source| source.picked(rows)).transpose();
-        let Some(x) = picked(other)?
-            .filter(|_| other.rows() == node.rows() && self.sides.aligned(at).is_none())
-        else {
-            return Ok(None);
-        };
-        let mut told = other.name.clone();
-        if let Some(behind) = read(other).filter(|_| other.part == ModelPart::Norm)
-            && let Some(own) = picked(behind)?
-        {
-            let terms = terms_of(&own, &self.earlier(at, rows, 1)?, tolerance_of(&own)?)?;
-            let terms: Vec<(usize, f64)> = terms.into_iter().map(|at| (at, 1.0)).collect();
-            if !terms.is_empty() {
-                told = tr!("{told}, made of {terms}", told, terms = self.told(&terms));
-            }
-        }
-        Ok(Some((told, x)))
-    }
-
     /// Rows of the nodes of a layer, and of what was handed to it, before one: of the reference (0), or of the port (1).
-    fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
+    pub fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
         let before = self.sides.nodes().get(..at).unwrap_or_default();
         let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
         let count = |at: usize| self.sides.nodes().get(at).map_or(0, Node::rows);
@@ -238,7 +164,7 @@ impl<'a> Exact<'a> {
         if self.is_sum(at)? {
             return self.of_sum(at, found, reads);
         }
-        let Some(beside) = self.beside(at, found)? else { return Ok(None) };
+        let Some(beside) = self.beside(at, found, false)? else { return Ok(None) };
         let Some((recorded, expected)) = beside.pair() else { return Ok(None) };
         let agrees = beside.agreement.holds(beside.output, recorded, expected, Claim::Expected)?;
         Ok(Some(Own { error: apart(expected, recorded)?, agrees }))
@@ -281,13 +207,22 @@ impl<'a> Exact<'a> {
         Ok((agrees || !found.agrees()).then_some(Own { error, agrees }))
     }
 
-    /// The port's part beside what its inputs should give; nothing where the part is read as no program.
-    pub fn beside(&mut self, at: usize, found: Measure) -> Result<Option<Beside>> {
+    /// The port's part beside what its inputs should give; nothing where the part is read as no program. Where the port is right
+    /// up to it, what the port does not have of its inputs is what the reference has.
+    pub fn beside(
+        &mut self,
+        at: usize,
+        found: Measure,
+        is_right_before: bool,
+    ) -> Result<Option<Beside>> {
         let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, MANY);
-        let (Some([_, x]), Some([_, recorded])) =
-            (self.sides.picked_by(input, at, &rows)?, self.sides.picked(at, &rows)?)
-        else {
+        let x = match self.sides.picked_by(input, at, &rows)? {
+            Some([_, own]) => Some(own),
+            None if is_right_before => self.sides.picked_left(input, &rows)?,
+            None => None,
+        };
+        let (Some(x), Some([_, recorded])) = (x, self.sides.picked(at, &rows)?) else {
             return Ok(None);
         };
         // A port in f64 may have parts in f32, as the reference has.
@@ -349,7 +284,7 @@ impl<'a> Exact<'a> {
     }
 
     /// The port's parameters where they are the reference's but for rounding, else the reference's.
-    fn of_port(&self, at: usize, parameters: Parameters, found: Measure) -> Result<Parameters> {
+    pub fn of_port(&self, at: usize, parameters: Parameters, found: Measure) -> Result<Parameters> {
         let Some((_, node)) = self.sides.partner(at) else { return Ok(parameters) };
         let own = in_numbers(self.sides.right.parameters(&node.path)?)?;
         let taken = parameters.into_iter().map(|(name, right)| {

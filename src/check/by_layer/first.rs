@@ -17,7 +17,7 @@ use super::mixtures::differences;
 use super::parameters::differing;
 use super::part::Parameters;
 use super::sides::Sides;
-use super::slips::{cut_as_one, slip};
+use super::slips::{cut_as_one, goes_alone, slip};
 use base::error::{Result, shown};
 use foreign::{ModelPart, Node};
 use program::wide;
@@ -36,14 +36,14 @@ pub fn named(
     found: Option<Measure>,
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
-    let mut told = explained(sides, exact, (at, known), found, tolerances)?;
+    let are_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
+    let mut told = explained(sides, exact, (at, known, are_equal), found, tolerances)?;
     // Beside what is wrong a verdict that all is the same says nothing, or that of one step of several.
     if let Some(told) = told.as_mut().filter(|told| !told.facts.is_empty()) {
         told.report.take_if(|report| report.is_same());
     }
     let is_named =
         told.as_ref().is_some_and(|told| told.names_a_mistake() || told.report.is_none());
-    let are_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
     let (Some(found), true) = (found, are_equal && !is_named) else { return Ok(told) };
     let rows =
         sides.some_rows(at, found.row, sides.nodes().get(at).map_or(1, Node::rows).min(MANY));
@@ -55,6 +55,25 @@ pub fn named(
     let what = tr!("beside what the reference gives for the same inputs").to_owned();
     let told = told.unwrap_or(Named { what, facts: Vec::new(), report: None });
     Ok(Some(Named { facts: vec![fact], ..told }))
+}
+
+/// The part before a sum that is wrong in its place, and how far: on ranks that do not add it up.
+pub fn before_it(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, found): (usize, Measure),
+) -> Result<Option<(usize, f64, Named)>> {
+    if sides.right.ranks.count < 2 {
+        return Ok(None);
+    }
+    let (terms, rows) = (exact.terms(at)?, sides.some_rows(at, found.row, ROWS));
+    let told = goes_alone(sides, at, &terms, &rows)?;
+    Ok(told.map(|(term, off, fact)| (term, off, of_slip(fact))))
+}
+
+fn of_slip(fact: String) -> Named {
+    let what = tr!("the sums and pieces of the ranks").to_owned();
+    Named { what, facts: vec![fact], report: None }
 }
 
 /// That a norm gives 0 in just the rows whose squares are more than f16 holds.
@@ -86,31 +105,19 @@ fn overflows(sides: &Sides, at: usize, rows: &[usize]) -> Result<Option<String>>
 fn explained(
     sides: &Sides,
     exact: &mut Exact,
-    (at, known): (usize, Option<Named>),
+    (at, known, are_equal): (usize, Option<Named>, bool),
     found: Option<Measure>,
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
     if sides.right.ranks.count > 1
-        && let terms = exact.terms(at)?
-        && let Some(fact) = slip(sides, at, &terms, &sides.some_rows(at, found.row, ROWS))?
+        && let rows = sides.some_rows(at, found.row, ROWS)
+        && let Some(fact) = slip(sides, at, &rows)?
     {
-        let what = tr!("the sums and pieces of the ranks").to_owned();
-        return Ok(Some(Named { what, facts: vec![fact], report: None }));
+        return Ok(Some(of_slip(fact)));
     }
     if exact.is_sum(at)? {
-        if let Some(terms) = exact.both_terms(at, found)? {
-            let [meant, made] = terms.map(|told| shown(&told).into_owned());
-            let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
-            return Ok(Some(Named { what, facts: Vec::new(), report: None }));
-        }
-        // What goes into the last projection of an attention is what that computes.
-        let is_inner = sides.left.is_within_record(&node.path);
-        let told = is_inner.then(|| of_attention(sides, exact, (at, found), tolerances));
-        let is_right = |told: &Named| {
-            told.facts.is_empty() && told.report.as_ref().is_some_and(Report::is_same)
-        };
-        return Ok(told.transpose()?.flatten().filter(|told| !is_right(told)));
+        return of_sum(sides, exact, (at, found), tolerances);
     }
     if node.part == ModelPart::Attention {
         if known.is_some() {
@@ -125,7 +132,11 @@ fn explained(
     if !facts.is_empty()
         && let Some(other) = of_another(sides, &node.path, &own)?
     {
-        facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
+        let part = node.part.told();
+        let what = tr!("{part}, computed from the port's own inputs", part);
+        let mut facts = vec![tr!("its parameters are those of {other}", other = shown(&other))];
+        facts.extend(moved_layers(sides, &partner, &other)?);
+        return Ok(Some(Named { what, facts, report: None }));
     }
     if facts.is_empty() && node.part == ModelPart::Embedding {
         facts.extend(of_embedding(sides, at, found.tolerance)?);
@@ -142,7 +153,7 @@ fn explained(
         let what = tr!("{part}, computed from the port's own inputs", part);
         return Ok(Some(Named { what, facts: vec![told], report: None }));
     }
-    let beside = exact.beside(at, found)?;
+    let mut beside = exact.beside(at, found, false)?;
     let mut report = match &beside {
         Some(beside) => exact.diagnosed(beside, Path::new(&partner))?,
         None => None,
@@ -169,6 +180,13 @@ fn explained(
         facts.push(tr!("it reads {other}, not {meant}", other, meant));
         report = None;
     }
+    if facts.is_empty() && beside.is_none() && are_equal {
+        beside = exact.beside(at, found, true)?;
+        report = match &beside {
+            Some(beside) => exact.diagnosed(beside, Path::new(&partner))?,
+            None => None,
+        };
+    }
     if facts.is_empty() && report.is_none() {
         let (meant, own) = (sides.left.mixture(&node.path)?, sides.right.mixture(&partner)?);
         facts = differing(&meant, &own, ranks)?;
@@ -187,6 +205,29 @@ fn explained(
         None => tr!("{part}, computed from the port's own inputs", part),
     };
     Ok(Some(Named { what, facts, report }))
+}
+
+/// What a sum is made of in the reference, and what in the port.
+fn of_sum(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, found): (usize, Measure),
+    tolerances: &Tolerances,
+) -> Result<Option<Named>> {
+    let both = exact.both_terms(at, found)?;
+    let both = both.map_or_else(|| exact.normed_terms(at, found), |both| Ok(Some(both)))?;
+    if let Some(both) = both {
+        let [meant, made] = both.map(|told| shown(&told).into_owned());
+        let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
+        return Ok(Some(Named { what, facts: Vec::new(), report: None }));
+    }
+    // What goes into the last projection of an attention is what that computes.
+    let is_inner =
+        sides.nodes().get(at).is_some_and(|node| sides.left.is_within_record(&node.path));
+    let told = is_inner.then(|| of_attention(sides, exact, (at, found), tolerances));
+    let is_right =
+        |told: &Named| told.facts.is_empty() && told.report.as_ref().is_some_and(Report::is_same);
+    Ok(told.transpose()?.flatten().filter(|told| !is_right(told)))
 }
 
 /// Which rows an embedding read or added in place of others.
@@ -246,4 +287,47 @@ fn of_another(sides: &Sides, path: &str, own: &Parameters) -> Result<Option<Stri
         }
     }
     Ok(None)
+}
+
+/// That all parameters of some layers of the port, from the one of a module on, are those of other layers of the reference, as
+/// `other` is that module in one of them.
+fn moved_layers(sides: &Sides, path: &str, other: &str) -> Result<Option<String>> {
+    let (Some((number, _)), Some((source, _))) = (numbered(path), numbered(other)) else {
+        return Ok(None);
+    };
+    let of = |path: &str, layer: usize| Some(format!("{}{layer}", path.get(..numbered(path)?.1)?));
+    let ranks = sides.right.ranks.count;
+    let mut count = 0;
+    while let (Some(own), Some(meant)) = (of(path, number + count), of(other, source + count)) {
+        let (own, meant) = (sides.right.parameters(&own)?, sides.left.parameters(&meant)?);
+        let is_there = |name: &String| meant.iter().any(|(known, _)| known == name);
+        let is_it = own.len() > 1 && own.iter().all(|(name, _)| is_there(name));
+        if !is_it || !differing(&meant, &own, ranks)?.is_empty() {
+            break;
+        }
+        count += 1;
+    }
+    let (last, end) = (number + count.saturating_sub(1), source + count.saturating_sub(1));
+    Ok(match count {
+        0 => None,
+        1 => Some(tr!(
+            "all parameters of layer {number} are those of the reference's layer {source}",
+            number,
+            source
+        )),
+        _ => Some(tr!(
+            "all parameters of the layers {number} to {last} are those of the reference's layers {source} to {end}",
+            number,
+            last,
+            source,
+            end
+        )),
+    })
+}
+
+/// The number of the layer in a path, and where it stands there.
+fn numbered(path: &str) -> Option<(usize, usize)> {
+    let start = path.find(|c: char| c.is_ascii_digit())?;
+    let number = path.get(start..)?.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((number.parse().ok()?, start))
 }

@@ -1,13 +1,16 @@
 //! Which layer of a whole model goes wrong first? Two recordings, part by part, and the first that errs by itself.
 
 mod align;
+mod another_input;
 mod attention;
 mod clues;
+mod cut;
 mod decoding;
 mod embeddings;
 mod entries;
 mod exact;
 mod experts;
+mod false_matches;
 mod first;
 mod found;
 mod join;
@@ -27,7 +30,7 @@ mod slips;
 mod slots;
 mod sums;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::Path;
 
 use super::report::Report;
@@ -61,7 +64,8 @@ pub fn by_layer(
     ranks: Option<Unshard>,
     tolerances: &Tolerances,
 ) -> Result<ByLayer> {
-    let sides = Sides::open(left, right, ranks)?;
+    let mut sides = Sides::open(left, right, ranks)?;
+    false_matches::by_numbers(&mut sides)?;
     let measured = |at| {
         let Some(found) = sides.measured(at)? else { return Ok(None) };
         let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());
@@ -72,7 +76,8 @@ pub fn by_layer(
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
     judge.dismiss_false_matches();
     let growth = judge.growth()?;
-    let (mut lines, mut first, mut named, mut undone) = (Vec::new(), None, None, None);
+    let mut lines: Vec<Line> = Vec::new();
+    let (mut first, mut named, mut undone) = (None, None, None);
     for at in 0..sides.nodes().len() {
         let (mut line, mut told) = (judge.line(at, &growth)?, None);
         if judge.may_be_checked(at, &line) {
@@ -84,9 +89,18 @@ pub fn by_layer(
         }
         if line.is_wrong && first.is_none() {
             let found = judge.measured[at];
-            let place = (at, &line, told);
-            named = first::named(&sides, &mut judge.exact, place, found, tolerances)?;
-            first = Some(at);
+            let before = found.map(|found| first::before_it(&sides, &mut judge.exact, (at, found)));
+            if let Some((term, off, told)) = before.transpose()?.flatten()
+                && let Some(own) = lines.get_mut(term)
+            {
+                // What each rank has of it is wrong, and the sum of these is not.
+                *own = Line { error: Some(off), own: Some(off), is_wrong: true, ..own.clone() };
+                (first, named, line.is_wrong) = (Some(term), Some(told), false);
+            } else {
+                let place = (at, &line, told);
+                named = first::named(&sides, &mut judge.exact, place, found, tolerances)?;
+                first = Some(at);
+            }
         }
         lines.push(line);
     }
@@ -155,28 +169,6 @@ const OF_ROUNDING: f64 = 0.5;
 const LEAST_PARTS: usize = 3;
 
 impl Judge<'_> {
-    /// The names of a node and of the port's beside it, where they have two.
-    fn other_names(&self, at: usize) -> Option<[&str; 2]> {
-        let (own, (_, other)) = (self.sides.nodes().get(at)?, self.sides.partner(at)?);
-        (own.name != other.name).then_some([&own.name, &other.name])
-    }
-
-    /// Where a tensor stands beside another one by its order alone, and what is behind it agrees though it does not, the two
-    /// are not the same: neither are those of these names in other layers.
-    fn dismiss_false_matches(&mut self) {
-        let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
-        let names = |at: usize| Some(self.other_names(at)?.map(numberless));
-        let others: Vec<(usize, [String; 2])> =
-            (0..self.measured.len()).filter_map(|at| Some((at, names(at)?))).collect();
-        let differs = |at: usize| self.measured[at].is_some_and(|found| !found.agrees());
-        let is_false = |(at, _): &&(usize, [String; 2])| differs(*at) && self.is_undone(*at);
-        let wrong: HashSet<&[String; 2]> =
-            others.iter().filter(is_false).map(|(_, names)| names).collect();
-        for (at, _) in others.iter().filter(|(_, names)| wrong.contains(names)) {
-            self.measured[*at] = None;
-        }
-    }
-
     /// The nodes that one follows from: those that the recording says, or what it is the sum of; else all of its layer
     /// that are before it.
     fn reads(&mut self, at: usize) -> Result<(Vec<usize>, bool)> {
@@ -347,30 +339,6 @@ impl Judge<'_> {
                 "the two were not called with the same inputs: what the recordings begin with differs ({name})",
                 name = shown(&node.name)
             )
-        })
-    }
-
-    /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something
-    /// else in its place, or does elsewhere what the reference does in it.
-    fn is_undone(&self, at: usize) -> bool {
-        let Some(Some(found)) = self.measured.get(at) else { return false };
-        let nodes = self.sides.nodes();
-        let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
-        let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
-        let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
-        // The layers that a node stands among: `model.layers.`; for others only the end of the model counts.
-        let among = |place: usize| {
-            let node = nodes.get(place).filter(|node| node.layer.is_some());
-            node.and_then(|node| node.path.split(|c: char| c.is_ascii_digit()).next())
-        };
-        let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
-        let mut ends = ends.filter(|(own, next)| {
-            let is_of_them = among(at).is_some() && among(at) == among(**own);
-            next.is_none_or(|next| is_of_them && layer(*next) != layer(**own))
-        });
-        ends.any(|(end, _)| {
-            let end = self.measured.get(*end).copied().flatten();
-            end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
         })
     }
 }

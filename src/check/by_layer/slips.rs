@@ -2,17 +2,18 @@
 
 use candle_core::Tensor;
 
+use super::cut;
 use super::exact::Exact;
 use super::measure::{Measure, Source, apart, tolerance_of};
 use super::sides::Sides;
-use base::error::{Result, shown};
+use base::error::{Error, Result, shown};
 use file::{open_place, open_ranks};
 use foreign::{Node, is_record};
 use program::{Name, added_up};
 
-/// What ranks did wrong with a part, where that gives its numbers: partial sums that are added twice or not at all, a bias that
-/// each rank adds, or pieces in another order.
-pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
+/// What ranks did wrong with a part, where that gives its numbers: partial sums that are added twice, a bias that each rank adds,
+/// or pieces in another order.
+pub fn slip(sides: &Sides, at: usize, rows: &[usize]) -> Result<Option<String>> {
     let count = sides.right.ranks.count;
     // Stages add nothing up.
     if sides.right.ranks.are_stages {
@@ -38,12 +39,6 @@ pub fn slip(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result
                 name = shown(&name)
             )));
         }
-    }
-    if let Some(name) = goes_alone(sides, at, terms, rows)? {
-        return Ok(Some(tr!(
-            "each rank goes on with its own partial sums of {name}: they are not added up",
-            name = shown(&name)
-        )));
     }
     let name = sides.partner(at).map(|(_, node)| node.name.as_str());
     let drifted = sides.right.ranks.drifted.iter().find(|(own, _)| Some(own.as_str()) == name);
@@ -97,20 +92,15 @@ pub fn cut_as_one(
         let (Some(one), Some(other)) = (of(&gate.name), of(&up.name)) else { return Ok(None) };
         let axis = usize::from(gate.is_transposed);
         let is_packed = gate.name == up.name;
-        let whole = if is_packed { one.clone() } else { Tensor::cat(&[one, other], axis)? };
-        let pieces = 2 * sides.right.ranks.count;
-        if !whole.dim(axis)?.is_multiple_of(pieces) {
+        let parts = if is_packed { one.chunk(2, axis)? } else { vec![one.clone(), other.clone()] };
+        let Some(cut) = cut::cut_as_one(&parts, axis, sides.right.ranks.count)? else {
             return Ok(None);
-        }
-        let pieces = whole.chunk(pieces, axis)?;
-        let half = |from: usize| {
-            Tensor::cat(&pieces.iter().skip(from).step_by(2).collect::<Vec<_>>(), axis)
         };
         let (gate, up) = (gate.name.clone(), up.name.clone());
-        let others = if is_packed {
-            vec![(gate, Tensor::cat(&[half(0)?, half(1)?], axis)?)]
+        let others: Vec<(String, Tensor)> = if is_packed {
+            vec![(gate, Tensor::cat(&cut, axis)?)]
         } else {
-            vec![(gate, half(0)?), (up, half(1)?)]
+            [gate, up].into_iter().zip(cut).collect()
         };
         for (name, other) in others {
             parameters.retain(|(own, _)| *own != name);
@@ -146,10 +136,16 @@ fn times(count: usize) -> f64 {
     count as f64
 }
 
-/// The term of a sum whose parts on the ranks are not added up: on each rank it is the sum of its own terms.
-fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Result<Option<String>> {
+/// The term of a sum whose parts on the ranks are not added up, how far that on a rank is from what it should be, and what is to
+/// be said: on each rank the sum is that of its own terms.
+pub fn goes_alone(
+    sides: &Sides,
+    at: usize,
+    terms: &[usize],
+    rows: &[usize],
+) -> Result<Option<(usize, f64, String)>> {
     let mut partial = None;
-    if terms.is_empty() {
+    if terms.is_empty() || sides.right.ranks.are_stages || sides.right.ranks.count < 2 {
         return Ok(None);
     }
     let ranks = open_ranks(&sides.right.ranks.place, is_record)?;
@@ -171,7 +167,8 @@ fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Resu
                 return Ok(None);
             };
             if apart(&first, &one)? > tolerance_of(&one)? {
-                partial = sides.nodes().get(*term).map(|node| node.name.clone());
+                let meant = sides.picked_left(*term, rows)?;
+                partial = meant.map(|meant| Ok::<_, Error>((*term, apart(&meant, &one)?)));
             }
             parts.push(Ok(one));
         }
@@ -179,5 +176,11 @@ fn goes_alone(sides: &Sides, at: usize, terms: &[usize], rows: &[usize]) -> Resu
             return Ok(None);
         }
     }
-    Ok(partial)
+    let Some((term, off)) = partial.transpose()? else { return Ok(None) };
+    let name = sides.nodes().get(term).map_or("", |node| node.name.as_str());
+    let told = tr!(
+        "each rank goes on with its own partial sums of {name}: they are not added up",
+        name = shown(name)
+    );
+    Ok(Some((term, off, told)))
 }

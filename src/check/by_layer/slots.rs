@@ -9,7 +9,7 @@ use super::super::cells::{cells, cells_at, multiple};
 use super::measure::apart;
 use super::passes::{at_step, first_of};
 use base::error::{Result, listed, shown};
-use file::open_place;
+use file::{Entry, open_place};
 use program::Name;
 
 /// Caches in four bits are off by less than that, relative to the size of a row.
@@ -308,6 +308,18 @@ pub fn caches(
     })
 }
 
+/// What a step of a cache should have found of earlier ones, by what these wrote, where it found other numbers.
+pub fn written_before(records: &[&PathBuf], step: usize) -> Result<Vec<Entry>> {
+    let mut all = Vec::new();
+    of_slots::<()>(records.get(..=step).unwrap_or_default(), |at, own| {
+        if at == step && own.off()? > ROUNDED {
+            all.push(Entry::of(own.of.past.as_str(), own.written.clone()));
+        }
+        Ok(None)
+    })?;
+    Ok(all)
+}
+
 fn of_one_step(meant: &Path, own: &Path) -> Result<Option<String>> {
     let (meant, own) = (open_place(meant)?, open_place(own)?);
     for of in cached() {
@@ -321,4 +333,46 @@ fn of_one_step(meant: &Path, own: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::Device;
+
+    use super::*;
+
+    /// A cache that was recorded after a step had written its value over the last one.
+    #[test]
+    fn what_a_step_should_have_found_is_what_earlier_ones_wrote() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let save = |step: usize, all: &[(Name, &Tensor)]| {
+            let path = folder.path().join(format!("{step}.safetensors"));
+            let all = all.iter().map(|(name, own)| (name.as_str(), (*own).clone()));
+            candle_core::safetensors::save(&all.collect::<HashMap<_, _>>(), &path)
+                .expect("written");
+            path
+        };
+        let first = Tensor::arange(1_f32, 13.0, &Device::Cpu);
+        let first = first.and_then(|own| own.reshape((1, 2, 3, 2))).expect("fits");
+        let last = Tensor::ones((1, 2, 1, 2), DType::F32, &Device::Cpu).expect("fits");
+        let past = Tensor::cat(&[&first.narrow(2, 0, 2).expect("fits"), &last], 2).expect("fits");
+        let paths = [
+            save(0, &[(Name::KHeads, &first), (Name::VHeads, &first)]),
+            save(
+                1,
+                &[
+                    (Name::KPast, &first),
+                    (Name::KHeads, &last),
+                    (Name::VPast, &past),
+                    (Name::VHeads, &last),
+                ],
+            ),
+        ];
+        let paths: Vec<&PathBuf> = paths.iter().collect();
+        let found = written_before(&paths, 1).expect("reads");
+        let [own] = &found[..] else { panic!("values alone") };
+        assert_eq!(own.name, "v_past");
+        assert!(apart(&first, &own.tensor).expect("numbers") < 1e-6);
+        assert!(written_before(&paths[..1], 0).expect("reads").is_empty());
+    }
 }

@@ -103,7 +103,7 @@ fn factors(sum: &Tensor, parts: &[&Tensor]) -> Result<Option<Vec<f64>>> {
 }
 
 /// A residual stream is the sum of itself, an attention and an MLP.
-const MOST: usize = 3;
+pub const MOST: usize = 3;
 
 /// The choices of so many of `all` places, later ones first.
 pub fn choices(all: usize, count: usize) -> Vec<Vec<usize>> {

@@ -5,26 +5,28 @@ use std::collections::HashSet;
 use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::{ChunkSlip, Delta, Kind, Name, Op, Scaling};
+use program::{ChunkSlip, Delta, DeltaStage, Kind, Name, Op, Scaling};
 
-const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
+pub(super) const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
 const FIRST: &str = "The tokens of the first chunk are right, and short tests have no second one.";
-const CARRIED: &str = "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
+pub(super) const CARRIED: &str =
+    "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
 const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
 const SCALED: &str = "o_t = state.mT @ (q_t * head_dim**-0.5)";
 const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
 const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
 
 macro_rules! way {
-    ($slip:ident $(($size:literal))?, $summary:literal, $wrong:literal, $right:expr) => {
+    ($slip:ident $(($($size:expr),+))?, $summary:literal, $wrong:literal, $right:expr) => {
         Way {
             summary: $summary,
             wrong: $wrong,
             right: $right,
-            edits: |run| in_chunks(run, ChunkSlip::$slip $(($size))?),
+            edits: |run| $crate::catalogue::delta::in_chunks(run, ChunkSlip::$slip $(($($size),+))?),
         }
     };
 }
+pub(super) use way;
 
 pub const ALL: &[Mistake] = &[
     Mistake {
@@ -207,6 +209,18 @@ pub const ALL: &[Mistake] = &[
                 CARRIED
             ),
             way!(
+                SubtractedUndecayed,
+                "what is subtracted of the state is solved with the keys' matrix without its decay, and the values with it",
+                "w = inv(I + (k_beta @ k.mT).tril(-1)) @ (k_beta * g.exp())",
+                "w = T @ (k_beta * g.exp())"
+            ),
+            way!(
+                ValuesUndecayed,
+                "the values are solved with the keys' matrix without its decay, and what is subtracted of the state with it",
+                "u = inv(I + (k_beta @ k.mT).tril(-1)) @ v_beta",
+                "u = T @ v_beta"
+            ),
+            way!(
                 WriteUndecayed,
                 "what a chunk writes is carried on without the decay up to its end",
                 "state = state * g_last.exp() + k.mT @ v_new",
@@ -308,7 +322,7 @@ const MANY: usize = 64;
 
 /// The steps of the delta rule in chunks of each size: all of them with the mistake, and where there are several, each alone.
 #[allow(clippy::unnecessary_wraps, reason = "it ends what makes a mistake's edits")]
-fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
+pub(super) fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
     let steps: Vec<(Name, &Delta)> = run
         .right
         .steps()
@@ -324,6 +338,14 @@ fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> {
         [64, 32, 16, 128].into_iter().filter(|size| *size < longest).collect();
     if longest <= MANY {
         sizes.extend((2..longest).filter(|size| ![16, 32].contains(size)));
+    }
+    // States of chunks that were recorded say how long these are.
+    let stated = steps.iter().find_map(|(_, own)| match own.stage {
+        DeltaStage::Chunks(size) => Some(size),
+        _ => None,
+    });
+    if let Some(size) = stated {
+        sizes = vec![size];
     }
     if slip.is_within() {
         sizes.push(longest);

@@ -4,6 +4,7 @@
 
 mod backward;
 mod delta;
+mod delta_decay;
 mod few_bits;
 mod gradients;
 mod heads;
@@ -216,6 +217,7 @@ pub fn catalogue() -> Vec<&'static Mistake> {
         projection::ALL,
         kernel::ALL,
         delta::ALL,
+        delta_decay::ALL,
         few_bits::ALL,
         gradients::ALL,
     ];

@@ -145,6 +145,10 @@ impl Grammar<'_> {
             let counts = own.in_tiles((m, n));
             let in_part = own.of(|b, q, k| counts(b, q, k).iter().all(|count| *count > 0));
             let others = own.of(|b, q, k| !in_part.at(b, q, k));
+            if known.insert(in_part.blocked.clone()) {
+                self.filled_at_the_edge(&own, &in_part, (m, n), stated.is_some());
+                known.remove(&in_part.blocked);
+            }
             for (cells, told, place) in [
                 (
                     in_part,

@@ -56,6 +56,13 @@ impl Cells {
         move |item, q| (0..tiles).rev().find(|tile| counts(item, q, tile * size)[0] > 0)
     }
 
+    /// Behind which key of each item no query sees any.
+    pub fn seen_ends(&self) -> Vec<usize> {
+        let is_seen = |item: usize, key: usize| (0..self.queries).any(|q| !self.at(item, q, key));
+        let last = |item: usize| (0..self.keys).rev().find(|key| is_seen(item, *key));
+        (0..self.items).map(|item| last(item).map_or(0, |last| last + 1)).collect()
+    }
+
     /// Whether of each query all cells are hidden that another mask shows, or none.
     pub fn hides_whole_rows(&self, other: &Self) -> bool {
         self.hides_whole(other, self.keys)

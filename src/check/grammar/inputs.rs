@@ -3,7 +3,7 @@
 use super::Grammar;
 use super::numbers::of_sizes;
 use crate::candidate::cost;
-use program::{Axis, Change, Edit, Heads, Kind, Name, Op, Scaling, Step};
+use program::{Axis, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Step, Strides};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
@@ -170,8 +170,46 @@ impl Grammar<'_> {
     }
 
     /// What x and memory may be to all that reads them.
+    /// Values that are features of the keys, as of latents, and are taken from other features of them.
+    fn values_of_keys(&mut self) {
+        // Heads are repeated behind that.
+        let first = |(reader, slot, input): (Name, usize, Name)| {
+            let is_repeated = matches!(input, Name::KRepeated | Name::VRepeated);
+            let read = self.right.step(input).and_then(|step| self.read(step).first().copied());
+            read.filter(|_| is_repeated).map_or((reader, slot, input), |read| (input, 0, read))
+        };
+        let (keys, values): (Vec<_>, Vec<_>) = self
+            .products()
+            .into_iter()
+            .filter(|(_, slot, _)| *slot > 0)
+            .partition(|(reader, ..)| *reader == Name::ScoresRaw);
+        let (Some(keys), Some(values)) = (keys.first().copied(), values.first().copied()) else {
+            return;
+        };
+        let ((.., keys), (reader, slot, values)) = (first(keys), first(values));
+        let dims = |name| self.right.step(name).map(|step| step.axes.iter().collect::<Vec<_>>());
+        let (Some(of_keys), Some(of_values)) = (dims(keys), dims(values)) else { return };
+        let ([rows @ .., (_, all)], [others @ .., (_, width)]) = (&of_keys[..], &of_values[..])
+        else {
+            return;
+        };
+        let (width, shape) = (*width, of_keys.iter().map(|(_, size)| *size).collect::<Vec<_>>());
+        let Ok(shape) = <[usize; 4]>::try_from(shape) else { return };
+        if rows != others || *all <= width {
+            return;
+        }
+        for (first, which) in [(all - width, tr!("last")), (0, tr!("first"))] {
+            let taken = Slip::Strided(Strides { first, width, ..Strides::of(shape, 1, false) });
+            let change = Change::Feed(slot, taken.into(), vec![keys]);
+            let told =
+                tr!("the values are the {which} {width} features of {keys}", which, width, keys);
+            self.add(Kind::Input, cost::COMMON, reader, change, told);
+        }
+    }
+
     pub(super) fn of_inputs(&mut self) {
         self.scaled_inputs();
+        self.values_of_keys();
         self.moved_together();
         let shape = |name| self.right.step(name).map(|step| step.axes.shape());
         let inputs = [Name::X, Name::Memory, Name::MemoryV];

@@ -150,12 +150,12 @@ impl Grammar<'_> {
             (
                 early,
                 keys - 1,
-                tr!("new keys are written one slot too early, and the last slot is empty"),
+                tr!("new tokens are written one slot too early, and the last slot is empty"),
             ),
             (
                 late,
                 past,
-                tr!("new keys are written one slot too late, and a slot before them is empty"),
+                tr!("new tokens are written one slot too late, and a slot before them is empty"),
             ),
         ] {
             let along = |along| Edit::new(step.name, after(Slip::Along(axis, along), &[]));

@@ -227,6 +227,7 @@ impl Grammar<'_> {
         let mut all: Vec<(Tensor, String)> = Vec::new();
         all.extend(self.at_the_edge(size).unwrap_or_default());
         all.extend(self.of_little_growth().unwrap_or_default());
+        all.extend(self.decided_by_others(size.0).unwrap_or_default());
         for (cells, told) in all {
             let edit = |at: Name| {
                 let read = self.right.step(at).map(|step| self.read(step))?;

@@ -1,11 +1,14 @@
 //! Which splits does a merge lose, read in another order, or weigh by the log-sum-exps of others?
 
+use std::collections::HashSet;
+
 use candle_core::{Device, Tensor};
 
 use super::Grammar;
 use crate::candidate::cost;
 use program::{
-    Block, Change, Edit, Heads, Kind, Name, PartSlip, PartStage, Parted, Rearrange, Slip, Weigh,
+    Block, Change, Edit, Heads, Kind, Name, PartSlip, PartStage, Parted, Rearrange, Slip, Step,
+    Weigh,
 };
 
 /// What reads the log-sum-exps of splits.
@@ -36,40 +39,74 @@ impl Grammar<'_> {
         self.next_row(count);
     }
 
-    /// Log-sum-exps whose splits and heads lie in memory the other way round than they are read.
+    /// Results of splits that lie in memory with splits, items and heads in another order than they are read in.
     fn splits_as_heads(&mut self) {
-        let Some(lse) = self.right.step(Name::SplitLse) else { return };
-        let (sizes, result) = (lse.axes.shape(), lse.axes.iter().collect::<Vec<_>>());
-        let &[splits, items, heads, queries] = sizes.as_slice() else { return };
-        if heads < 2 || splits < 2 {
+        let (Some(lse), Some(outputs)) =
+            (self.right.step(Name::SplitLse), self.right.step(Name::SplitOutputs))
+        else {
             return;
-        }
-        let turn = |view: Vec<usize>, order: [usize; 4]| {
-            let (order, result) = (order.to_vec(), result.clone());
-            let turn = Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result });
-            Change::before(0, turn)
         };
-        // Out of memory's order, and into that of the readers.
-        let of_heads = [
-            turn(sizes.clone(), [1, 2, 0, 3]),
-            turn(vec![items, splits, heads, queries], [1, 0, 2, 3]),
-        ];
-        let of_splits = [
-            turn(sizes.clone(), [1, 0, 2, 3]),
-            turn(vec![items, heads, splits, queries], [2, 0, 1, 3]),
-        ];
-        for (turns, stored, read) in [
-            (of_heads, "item, head, split", "item, split, head"),
-            (of_splits, "item, split, head", "item, head, split"),
-        ] {
-            let edits =
-                READERS.map(|name| turns.clone().map(|change| Edit::new(name, change))).concat();
-            let told = tr!(
-                "the log-sum-exps of the splits lie as ({stored}), and are read as ({read})",
-                stored,
-                read
-            );
-            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+        let names = [tr!("split"), tr!("item"), tr!("head")];
+        let told = |order: &[usize; 3]| order.map(|at| names[at]).join(", ");
+        let turns = |step: &Step, orders: [&[usize; 3]; 2]| {
+            let (sizes, result) = (step.axes.shape(), step.axes.iter().collect::<Vec<_>>());
+            let turn = |view: Vec<usize>, order: [usize; 3]| {
+                let order = order.into_iter().chain(3..sizes.len()).collect();
+                let (blocks, result) = (Vec::new(), result.clone());
+                Change::before(0, Heads::Rearrange(Rearrange { blocks, view, order, result }))
+            };
+            // Out of memory's order, and into that of the readers.
+            let [stored, read] = orders;
+            let view = read.iter().map(|at| sizes[*at]).chain(sizes.iter().skip(3).copied());
+            let back = [0, 1, 2].map(|at| read.iter().position(|own| *own == at).unwrap_or(at));
+            [turn(sizes.clone(), *stored), turn(view.collect(), back)]
+        };
+        let sizes = lse.axes.shape();
+        let mut known = HashSet::from([(0..sizes.iter().take(3).product()).collect::<Vec<_>>()]);
+        for (stored, read) in
+            ORDERS.iter().flat_map(|own| ORDERS.iter().map(move |other| (own, other)))
+        {
+            if !known.insert(read_as(&sizes, stored, read)) {
+                continue;
+            }
+            let of_lse = turns(lse, [stored, read]);
+            let of_lse =
+                READERS.map(|name| of_lse.clone().map(|own| Edit::new(name, own))).concat();
+            let of_outputs =
+                turns(outputs, [stored, read]).map(|own| Edit::new(Name::HeadOutputs, own));
+            let both = [of_lse.clone(), of_outputs.to_vec()].concat();
+            let (stored, read) = (told(stored), told(read));
+            for (edits, at, told) in [
+                (
+                    of_lse,
+                    Name::Lse,
+                    tr!(
+                        "the log-sum-exps of the splits lie as ({stored}), and are read as ({read})",
+                        stored,
+                        read
+                    ),
+                ),
+                (
+                    of_outputs.to_vec(),
+                    Name::HeadOutputs,
+                    tr!(
+                        "the outputs of the splits lie as ({stored}), and are read as ({read})",
+                        stored,
+                        read
+                    ),
+                ),
+                (
+                    both,
+                    Name::Lse,
+                    tr!(
+                        "the outputs and the log-sum-exps of the splits lie as ({stored}), and are read as ({read})",
+                        stored,
+                        read
+                    ),
+                ),
+            ] {
+                self.add_all(Kind::Axes, cost::COMMON, edits, at, told);
+            }
         }
     }
 
@@ -134,16 +171,16 @@ impl Grammar<'_> {
         if size == 0 || self.documents().is_some() {
             return;
         }
-        let seen = |item: usize| {
-            let is_seen = |key: &usize| (0..own.queries).any(|query| !own.at(item, query, *key));
-            (0..own.keys).rev().find(is_seen).map_or(0, |last| last + 1)
-        };
-        let seen: Vec<usize> = (0..items).map(seen).collect();
+        let seen = own.seen_ends();
         let told = tr!(
             "the splits of an item are counted as its keys // {size}: the last one, which is not full, is not merged",
             size
         );
-        self.unmerged((items, |split, item: usize| split >= seen[item] / size), count, &told);
+        self.unmerged(
+            (items, |split, item: usize| seen.get(item).is_some_and(|seen| split >= seen / size)),
+            count,
+            &told,
+        );
     }
 
     /// Splits that the merge leaves out, for each of so many items, or all alike.
@@ -196,6 +233,26 @@ impl Grammar<'_> {
             self.add(Kind::Axes, cost::COMMON, Name::HeadOutputs, behind, told);
         }
     }
+}
+
+/// In which orders splits, items and heads may lie.
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+/// Of every split, item and head in that order, the one that is read in its place.
+fn read_as(sizes: &[usize], stored: &[usize; 3], read: &[usize; 3]) -> Vec<usize> {
+    let size = |axis: usize| sizes.get(axis).copied().unwrap_or(1);
+    let count = size(0) * size(1) * size(2);
+    let of = |at: usize| {
+        let own = [at / (size(1) * size(2)), at / size(2) % size(1), at % size(2)];
+        let mut place = read.iter().fold(0, |place, axis| place * size(*axis) + own[*axis]);
+        let mut other = [0; 3];
+        for axis in stored.iter().rev() {
+            other[*axis] = place % size(*axis);
+            place /= size(*axis);
+        }
+        (other[0] * size(1) + other[1]) * size(2) + other[2]
+    };
+    (0..count).map(of).collect()
 }
 
 /// The splits that are merged where half of them take the other half, until one is left.

@@ -88,8 +88,15 @@ impl<'r> Grammar<'r> {
             Name::TileMax,
             Name::TileSum,
             Name::TileAcc,
+            Name::Lse,
         ];
         let readers = readers.iter().filter_map(|name| self.right.step(*name));
+        // Splits and tiles have a log-sum-exp of their own, which is merged.
+        let weights = self.right.step(Name::Weights).map(|step| self.read(step));
+        let is_of_scores = |step: &&Step| {
+            step.name != Name::Lse || weights.as_ref().is_some_and(|own| *own == self.read(step))
+        };
+        let readers = readers.filter(is_of_scores);
         masked.map_or_else(|| readers.collect(), |masked| vec![masked])
     }
 
@@ -343,6 +350,12 @@ impl<'r> Grammar<'r> {
             );
             add(early, told.to_owned(), cost::PLAIN);
         }
+        let beside = self.hidden_beside(&[Name::KeyMask, Name::LengthMask, Name::FileMask], own);
+        let turned = own.of(|b, q, k| {
+            padding.at(b, q, own.keys - 1 - k) || beside.iter().any(|mask| mask.at(b, q, k))
+        });
+        let told = tr!("padding is taken to stand on the other side of the keys");
+        add(turned, told.to_owned(), cost::COMMON);
         let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
         add(on_rows, tr!("the rows of padded queries are blocked as well").to_owned(), cost::PLAIN);
     }
@@ -376,6 +389,10 @@ fn of_items(own: &Cells, add: &mut dyn FnMut(Cells, &str, u32)) {
         add(of(&|b, q, k| own.at((b + by) % items, q, k)), &told, cost::COMMON);
     }
     if items > 2 {
+        let told = tr!("each item has the mask of the next one, and the last its own");
+        add(of(&|b, q, k| own.at((b + 1).min(items - 1), q, k)), told, cost::COMMON);
+        let told = tr!("each item has the mask of the one before, and the first its own");
+        add(of(&|b, q, k| own.at(b.saturating_sub(1), q, k)), told, cost::COMMON);
         let told = tr!("items have each other's mask, the last that of the first");
         add(of(&|b, q, k| own.at(items - 1 - b, q, k)), told, cost::COMMON);
     }

@@ -89,10 +89,24 @@ pub fn scaled(at: Name, factor: f64, sizes: &Sizes) -> Option<Candidate> {
     Some(Candidate::at(at, Kind::Inserted, cost, change, told).with_number("factor", 1.0, factor))
 }
 
+/// Beyond so many times ln 2 it is some number.
+const MOST_TIMES: f64 = 64.0;
+
 /// The mistake that a number is added to a step's value.
 pub fn shifted(at: Name, addend: f64) -> Candidate {
     let change = Change::after(Slip::Add { factor: 1.0, addend });
-    let told = tr!("{addend} is added to it", addend = short(addend));
+    let times = (addend / std::f64::consts::LN_2).round();
+    let is_whole = (times.abs() - 1.0).abs() < MOST_TIMES
+        && (addend - times * std::f64::consts::LN_2).abs() <= 1e-5 * addend.abs();
+    let told = if is_whole {
+        tr!(
+            "{addend} is added to it, which is {times} ln 2: a power of two in what it is the logarithm of",
+            addend = short(addend),
+            times
+        )
+    } else {
+        tr!("{addend} is added to it", addend = short(addend))
+    };
     Candidate::at(at, Kind::Inserted, cost::RARE, change, told).with_number("addend", 0.0, addend)
 }
 

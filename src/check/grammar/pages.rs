@@ -219,7 +219,7 @@ impl Grammar<'_> {
         let of_last =
             |at: usize| table.lengths[at % table.lengths.len()].saturating_sub(1) % page + 1;
         let count = table.lengths.len();
-        let all: [(Length, &str); 9] = [
+        let all: [(Length, &str); 11] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -261,6 +261,14 @@ impl Grammar<'_> {
             (
                 &|at, _| table.lengths[(at + count - 1) % count],
                 tr!("each sequence has the length of the one before"),
+            ),
+            (
+                &|at, _| table.lengths[(at + 1).min(count - 1)],
+                tr!("each sequence has the length of the next one, and the last its own"),
+            ),
+            (
+                &|at, _| table.lengths[at.saturating_sub(1)],
+                tr!("each sequence has the length of the one before, and the first its own"),
             ),
             (
                 &|_, _| most,

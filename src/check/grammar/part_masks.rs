@@ -5,7 +5,7 @@ use candle_core::DType;
 use super::Grammar;
 use super::cells::Cells;
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Name, Parts, Slip, signed};
+use program::{Axis, Block, Change, Edit, Kind, Name, Parts, Slip, signed};
 
 /// Where a loop over tiles of so many keys that need no mask may end, and the one over the others begin: the number that is
 /// added before rounding down to a tile, if there is rounding, and what that is called.
@@ -37,6 +37,20 @@ fn in_two_stages(size: i64) -> [([Option<i64>; 2], &'static str); 4] {
             ),
         ),
     ]
+}
+
+/// The keys of each item that are in splits of its own length, of which the merge counts as many as the longest item's have.
+fn uncounted(own: &Cells, parts: &Parts) -> Option<(Cells, String, u32)> {
+    let count = parts.keys.len();
+    let seen = own.seen_ends();
+    let most = seen.iter().max()?.div_ceil(count).max(1);
+    let kept = |b: usize| seen[b].div_ceil(most) * seen[b].div_ceil(count);
+    let told = tr!(
+        "each item's own keys are cut into {count} parts, which are counted by the length of the longest item's: the last ones of shorter items are not merged",
+        count
+    );
+    let is_of_items = parts.axis == Axis::Split && own.items > 1;
+    is_of_items.then(|| (own.of(|b, q, k| own.at(b, q, k) || k >= kept(b)), told, cost::COMMON))
 }
 
 impl Grammar<'_> {
@@ -210,6 +224,7 @@ impl Grammar<'_> {
             all.push((own.of(early), told, cost::COMMON));
         }
         let count = parts.keys.len();
+        all.extend(uncounted(own, parts));
         let at = |k: usize| {
             let has =
                 |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));

@@ -1,7 +1,7 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
+use super::Grammar;
 use super::part_keys::{Keys, apart_by_others, rounded, with_first};
-use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{Device, Tensor};
 use program::{
@@ -20,7 +20,7 @@ impl Grammar<'_> {
             [Name::SplitMax, Name::SplitSum, Name::SplitAcc]
         };
         self.other_keys(&parts, steps);
-        self.keys_of_before(&parts);
+        self.one_part_of_others(&parts, steps[2]);
         self.together(steps, is_tile);
         self.of_one_part(&parts);
         self.other_loads(&parts, steps[2]);
@@ -39,6 +39,8 @@ impl Grammar<'_> {
                 self.turned_bias((rows, size));
                 self.not_rescaled([steps[1], steps[2]], (rows, size));
                 self.capped_at_the_edge((rows, size));
+                self.not_cleared([steps[1], steps[2]], rows);
+                self.keys_of_last(&parts, rows);
             }
             self.sum_before_mask(steps[1], (if is_tile { rows } else { usize::MAX }, size));
             self.mask_with(|grammar, own| grammar.masked_by_part(own, &parts, (rows, size)));
@@ -148,25 +150,6 @@ impl Grammar<'_> {
         }
     }
 
-    /// A part whose keys are not loaded: it has the scores of those of the one before it.
-    fn keys_of_before(&mut self, parts: &Parts) {
-        let name = parts.axis.told();
-        for (at, spans) in parts.keys.iter().enumerate().skip(1) {
-            let [(first, end)] = spans[..] else { continue };
-            let size = first - parts.keys[at - 1].first().map_or(first, |(before, _)| *before);
-            let all = self.sizes.keys();
-            let places = (0..all)
-                .map(|key| if (first..end).contains(&key) { key - size.min(key) } else { key });
-            let stale = Slip::Along(3, Along::Take(places.collect()));
-            let told = tr!(
-                "{name} {at} has the scores of the keys of the one before it, and its own values: its keys are not loaded",
-                name,
-                at
-            );
-            self.add(Kind::Axes, cost::COMMON, Name::ScoresRaw, after(stale, &[]), told);
-        }
-    }
-
     /// A step of parts, of these keys.
     pub(super) fn with_keys(&self, at: Name, keys: &Keys) -> Option<Edit> {
         let Op::Parted(own) = &self.right.step(at)?.op else { return None };
@@ -189,7 +172,7 @@ impl Grammar<'_> {
     /// What goes wrong in several steps at once.
     fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
-        let all: [(PartSlip, &[Name]); 29] = [
+        let of_all: &[(PartSlip, &[Name])] = &[
             (PartSlip::TailReversed, &[of_sum]),
             (PartSlip::TailReversed, &[of_max, of_sum]),
             (PartSlip::PaddedTail, &[of_sum]),
@@ -197,22 +180,34 @@ impl Grammar<'_> {
             (PartSlip::ClampedTail, &[of_sum]),
             (PartSlip::ClampedTail, &[of_acc]),
             (PartSlip::ClampedTail, &[of_sum, of_acc]),
+            (PartSlip::BaseTwo, &[of_sum, of_acc]),
+            (PartSlip::InBf16, &[of_sum, of_acc]),
+            (PartSlip::EmptyNan, &[Name::TileFactor, of_sum, of_acc]),
+            (PartSlip::PolynomialOfTrunc, &[of_sum, of_acc]),
+            (PartSlip::LinearFraction, &[of_sum, of_acc]),
+            (PartSlip::WholeAlone, &[of_sum, of_acc]),
+            (PartSlip::FractionAlone, &[of_sum, of_acc]),
+            (PartSlip::SinkEach, if is_tile { &last } else { &[of_max, of_sum] }),
+        ];
+        let of_tiles: &[(PartSlip, &[Name])] = &[
             (PartSlip::OldSum, &last),
             (PartSlip::SinkUnshifted, &last),
             (PartSlip::Overwritten, &[of_sum, of_acc]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
-            (PartSlip::BaseTwo, &[of_sum, of_acc]),
             (PartSlip::BinaryExp, &[of_sum, of_acc]),
             (PartSlip::BinaryFactor, &[of_sum, of_acc]),
             (PartSlip::Squared, &[of_sum, of_acc]),
             (PartSlip::AlongFeatures, &[of_acc]),
-            (PartSlip::InBf16, &[of_sum, of_acc]),
-            (PartSlip::EmptyNan, &[Name::TileFactor, of_sum, of_acc]),
             (PartSlip::FromOne, &[of_max, Name::TileFactor, of_sum]),
-            (PartSlip::SinkEach, if is_tile { &last } else { &[of_max, of_sum] }),
             (PartSlip::OldMax, &[of_sum, of_acc]),
             (PartSlip::AllRescaled, &[of_sum, of_acc]),
             (PartSlip::DividedEach, &[of_acc]),
+            (PartSlip::DividedBetween, &[of_acc]),
+            (PartSlip::MaxRestarted, &[of_max, of_sum, of_acc]),
+            (PartSlip::SumsRestarted, &[of_sum]),
+            (PartSlip::SumsRestarted, &[of_acc]),
+            (PartSlip::SumsRestarted, &[of_sum, of_acc]),
+            (PartSlip::LastValues, &[of_acc]),
             (PartSlip::RowsCarried, &[of_max, of_sum, of_acc]),
             (PartSlip::AllCarried, &[of_max, of_sum, of_acc]),
             (PartSlip::HalvesApart, &[of_max, of_sum, of_acc]),
@@ -220,30 +215,9 @@ impl Grammar<'_> {
             (PartSlip::MaxInBf16, &[of_max, of_sum, of_acc]),
             (PartSlip::BinaryMaxInBf16, &[of_max, of_sum, of_acc]),
         ];
-        for (slip, steps) in all {
-            let is_of_tiles = matches!(
-                slip,
-                PartSlip::NotRescaled
-                    | PartSlip::FromOne
-                    | PartSlip::BinaryExp
-                    | PartSlip::BinaryFactor
-                    | PartSlip::Squared
-                    | PartSlip::AlongFeatures
-                    | PartSlip::OldSum
-                    | PartSlip::SinkUnshifted
-                    | PartSlip::Overwritten
-                    | PartSlip::OldMax
-                    | PartSlip::AllRescaled
-                    | PartSlip::DividedEach
-                    | PartSlip::RowsCarried
-                    | PartSlip::AllCarried
-                    | PartSlip::HalvesApart
-                    | PartSlip::QuartersApart
-                    | PartSlip::MaxInBf16
-                    | PartSlip::BinaryMaxInBf16
-            );
+        for (slip, steps) in of_all.iter().chain(of_tiles.iter().filter(|_| is_tile)).copied() {
             let needs_sinks = matches!(slip, PartSlip::SinkEach | PartSlip::SinkUnshifted);
-            if is_of_tiles && !is_tile || needs_sinks && self.right.step(Name::Sinks).is_none() {
+            if needs_sinks && self.right.step(Name::Sinks).is_none() {
                 continue;
             }
             let mut edits: Edits = steps.iter().filter_map(|at| self.slipped(*at, slip)).collect();

@@ -73,7 +73,7 @@ impl Grammar<'_> {
             }
         }
         self.zigzag_ranks(own, &mut add);
-        of_slots(own, &mut add);
+        of_slots(own, self.right.parts().is_some(), &mut add);
         if let Some((_, Some(window))) = self.causal() {
             let is_filled = |q: usize, k: usize| {
                 let length = signed(q) + first + 1;
@@ -194,7 +194,7 @@ impl Grammar<'_> {
 }
 
 /// Slots of a ring that are overwritten though they are to be kept, or not seen as they stand behind its write head.
-fn of_slots(own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
+fn of_slots(own: &Cells, is_in_parts: bool, add: &mut dyn FnMut(Cells, &str)) {
     let (queries, keys) = (own.queries, own.keys);
     // How many keys each query sees, and the last of them.
     let of_row = |b: usize, q: usize| {
@@ -213,11 +213,19 @@ fn of_slots(own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
         ),
     );
     for count in (1..keys).filter(|_| queries == 1 && keys <= MOST_KEYS) {
-        let told = tr!(
-            "only the first {count} of {keys} slots are seen, as where a ring that has wrapped is masked at its write head",
-            count,
-            keys
-        );
+        let told = if is_in_parts {
+            tr!(
+                "only the first {count} of {keys} keys are seen: the loop over them ends early",
+                count,
+                keys
+            )
+        } else {
+            tr!(
+                "only the first {count} of {keys} slots are seen, as where a ring that has wrapped is masked at its write head",
+                count,
+                keys
+            )
+        };
         add(own.of(|b, q, k| own.at(b, q, k) || k >= count), told.as_str());
     }
 }
@@ -233,6 +241,12 @@ fn steps_of_zigzag(ranks: usize) -> Vec<(String, Seen)> {
     let told =
         |what: &str| tr!("zigzag order of {ranks} ranks with two chunks each: {what}", ranks, what);
     vec![
+        (
+            told(tr!(
+                "where the keys are of a later rank, no query sees them, as in a ring of one chunk each"
+            )),
+            Box::new(move |(q, k)| (rank(k) > rank(q)).then_some(false)),
+        ),
         (
             told(tr!(
                 "where the keys are of a later rank, the second half of the queries sees the first half of these alone"
@@ -252,6 +266,10 @@ fn steps_of_zigzag(ranks: usize) -> Vec<(String, Seen)> {
                 "where the keys are of an earlier rank, all queries see both halves of them, not the first alone"
             )),
             Box::new(move |(q, k)| (rank(k) < rank(q)).then_some(true)),
+        ),
+        (
+            told(tr!("where the keys are of an earlier rank, no query sees them")),
+            Box::new(move |(q, k)| (rank(k) < rank(q)).then_some(false)),
         ),
         (
             told(tr!(

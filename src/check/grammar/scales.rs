@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use candle_core::Tensor;
+
 use super::blocks::{Loaded, taken_from};
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use crate::cells::cells;
-use program::{Along, Axis, Change, Edit, Kind, Name, Parts, PowerOfTwo, Slip, Step};
+use program::{Along, Axis, Block, Change, Edit, Kind, Name, Parts, PowerOfTwo, Slip, Step};
 
 /// The scale that a kernel reads for a query head of an item, as its place in memory, where there are so many query heads
 /// and key heads.
@@ -19,6 +21,7 @@ impl Grammar<'_> {
         self.scales_of_others(at, scale);
         self.scales_of_groups(at, scale);
         self.scale_behind_cap(step);
+        self.summed_with_scales(step);
         for power in PowerOfTwo::ALL {
             let name = power.name();
             let told = tr!("{scale} is rounded to a power of two: {name}", scale, name);
@@ -143,6 +146,49 @@ impl Grammar<'_> {
         self.add_all(Kind::Moved, cost::COMMON, edits, capped, told);
     }
 
+    /// Scales of the values that the weights are multiplied by before they are summed: what they are divided by has them too.
+    fn summed_with_scales(&mut self, step: &Step) {
+        let [codes, scale, zero @ ..] = &self.right.read_by(step)[..] else { return };
+        let (Some(weights), Some(output), true) = (
+            self.right.step(Name::Weights),
+            self.right.step(Name::HeadOutputs),
+            step.name == Name::VDequantized,
+        ) else {
+            return;
+        };
+        let [_, heads, _, 1] = scale.axes.shape()[..] else { return };
+        let is_repeated = self.right.step(Name::VRepeated);
+        let (reader, slot) = is_repeated.map_or((output, 1), |repeated| (repeated, 0));
+        if self.read(reader).get(slot) != Some(&step.name) || heads == 0 {
+            return;
+        }
+        let group = if heads > 1 { self.sizes.heads / heads } else { 1 };
+        let logarithms = || {
+            let all: Vec<usize> = (0..heads * group).map(|head| head / group).collect();
+            let all: Vec<u32> =
+                all.into_iter().map(u32::try_from).collect::<Result<_, _>>().ok()?;
+            let all = Tensor::new(all, scale.value.device()).ok()?;
+            let rows = scale.value.contiguous().ok()?.index_select(&all, 1).ok()?;
+            rows.transpose(2, 3).ok()?.log().ok()?.contiguous().ok()
+        };
+        let Some(cells) = logarithms() else { return };
+        let counted = Change::before(0, Slip::Counted(Block { cells, fill: 0.0 }));
+        let names = [codes, scale].map(|step| step.name);
+        let unscaled = Slip::Add { factor: -1.0, addend: 0.0 };
+        let read = std::iter::once(names[0]).chain(zero.iter().map(|zero| zero.name)).collect();
+        let mut edits = vec![
+            Edit::new(reader.name, Change::Feed(slot, unscaled.into(), read)),
+            Edit::new(weights.name, counted.clone()),
+        ];
+        let lse = self.right.step(Name::Lse).filter(|lse| self.read(lse) == self.read(weights));
+        edits.extend(lse.map(|lse| Edit::new(lse.name, counted)));
+        let told = tr!(
+            "the weights are multiplied by {scale} before they are summed, and what they are divided by has it too",
+            scale = names[1]
+        );
+        self.add_all(Kind::Moved, cost::COMMON, edits, weights.name, told);
+    }
+
     /// One scale that serves all, and groups of features that are taken to be longer or shorter.
     fn scales_of_groups(&mut self, at: Name, scale: Name) {
         let Some(step) = self.right.step(scale) else { return };
@@ -229,6 +275,13 @@ impl Grammar<'_> {
             "each token reads the scale of the token before, and the first of a sequence its own"
         );
         add(self, places.collect(), told.to_owned());
+        let place = |token: usize| {
+            let next = (token + 1).min(tokens - 1);
+            if firsts[next] == next && next > 0 { token } else { next }
+        };
+        let told =
+            tr!("each token reads the scale of the next token, and the last of a sequence its own");
+        add(self, (0..tokens).map(place).collect(), told.to_owned());
     }
 }
 

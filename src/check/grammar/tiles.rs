@@ -179,13 +179,16 @@ fn windows(own: &Cells, (m, n): (i64, i64), (first, window): (i64, i64), add: &m
         &|b, q, k| own.at(b, q, k) && !is_open(q, k),
         tr!("the start of the window is masked in the first tile of the loop over keys alone"),
     );
-    let from = |q: usize| (signed(q) / m * m + m + first - window).max(0) / n * n;
-    add(
-        &|b, q, k| own.at(b, q, k) || signed(k) < from(q),
-        tr!(
-            "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
-        ),
-    );
+    // The last tile may end with the last query, or behind it.
+    for last in [i64::MAX, signed(own.queries)] {
+        let from = |q: usize| ((signed(q) / m * m + m).min(last) + first - window).max(0) / n * n;
+        add(
+            &|b, q, k| own.at(b, q, k) || signed(k) < from(q),
+            tr!(
+                "the loop over keys starts with the window of a tile's last query: keys that only earlier queries see are skipped"
+            ),
+        );
+    }
 }
 
 /// Tiles that pass around a ring: each is masked as if it were another.

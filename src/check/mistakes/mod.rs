@@ -3,6 +3,7 @@
 mod added;
 mod bias;
 mod gradients;
+mod lists;
 mod mask;
 mod norm;
 mod positions;

@@ -1,7 +1,7 @@
 //! What do people write in the place of a norm?
 
 use super::{Knob, Range, Sibling, others};
-use program::{Axes, Kind, Norm, Squares};
+use program::{Axes, Axis, Kind, Norm, Squares};
 
 pub fn knobs(own: &Norm) -> Vec<Knob> {
     let powers = (0..10).map(|power| 0.1_f64.powi(power));
@@ -105,8 +105,12 @@ fn over_others(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
     if own.is_over_heads() {
         let told = tr!("the norm runs over the features of a head, not over those of all heads");
         let heads = inputs.first().and_then(|axes| axes.iter().nth(1)).map_or(0, |(_, size)| size);
+        let is_of_keys =
+            inputs.first().is_some_and(|axes| axes.iter().any(|(axis, _)| axis == Axis::Key));
+        // Of fewer key heads each rank may have one alone, where it has several of the queries.
+        let most = if is_of_keys { heads } else { heads.saturating_sub(1) };
         let of_ranks =
-            RANKS.into_iter().filter(|ranks| *ranks < heads && heads.is_multiple_of(*ranks));
+            RANKS.into_iter().filter(|ranks| *ranks <= most && heads.is_multiple_of(*ranks));
         let of_ranks = of_ranks.map(|ranks| {
             let told = tr!(
                 "the norm runs over the heads of each of {ranks} ranks, not over all heads: the sum of squares is not added up over ranks",
@@ -131,4 +135,20 @@ fn over_others(own: &Norm, inputs: &[&Axes]) -> Vec<Sibling> {
         ]
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_may_have_one_key_head_alone() {
+        let all = Norm { over: vec![1, 3], ..Norm::rms(1e-6) };
+        let of_two = |tokens: Axis| {
+            let x = [(Axis::Batch, 1), (Axis::Head, 2), (tokens, 5), (Axis::HeadDim, 3)];
+            let found = over_others(&all, &[&Axes::new(x)]);
+            found.iter().any(|own| own.told.contains("the heads of each of 2 ranks"))
+        };
+        assert!(of_two(Axis::Key) && !of_two(Axis::Query));
+    }
 }

@@ -1,7 +1,8 @@
 //! What do people get wrong in the keys that are chosen for queries, by lists or by a tree of guessed tokens?
 
 use super::Sibling;
-use super::selected::{Told, by_key, of_lists};
+use super::lists::Told;
+use super::selected::{by_key, of_lists};
 use program::{Kind, Selected, Selection, comes_from as come, parent};
 
 pub fn siblings(own: &Selected) -> Vec<Sibling> {

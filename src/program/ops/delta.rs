@@ -125,7 +125,7 @@ impl Delta {
 }
 
 /// How the delta rule is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DeltaForm {
     /// Token by token, with a mistake if there is one.
     Tokens(Option<DeltaSlip>),
@@ -177,8 +177,21 @@ clauses! {
     }
 }
 
-/// What goes wrong in chunks, the entries of the catalogue.
+/// Which of the decays of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkDecay {
+    /// That of what was carried to the chunk, over all of it.
+    Carried,
+    /// That of what the chunk writes, up to its end.
+    Written,
+    /// That of what queries read of the state.
+    Read,
+    /// That of what is subtracted of the state.
+    Subtracted,
+}
+
+/// What goes wrong in chunks, the entries of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ChunkSlip {
     /// Each begins with zeros, but for the first.
     Reset,
@@ -194,6 +207,18 @@ pub enum ChunkSlip {
     CarryByLast,
     /// The decay up to the end of a last chunk that is not full is read behind its tokens, where it is 1.
     PaddedEnd,
+    /// The decay up to the end of a chunk is read so many tokens before its last: at its first where it has no more.
+    EndBefore(usize),
+    /// The same, for what was carried to the chunk alone.
+    CarryEndBefore(usize),
+    /// The same, for what the chunk writes alone.
+    WriteEndBefore(usize),
+    /// One of its decays is taken in another base than g is in: by exp of one in base 2, or by exp2 of a natural one.
+    OtherBase(ChunkDecay, f64),
+    /// What is subtracted of the state is solved with the keys' matrix undecayed.
+    SubtractedUndecayed,
+    /// What is added of the values is.
+    ValuesUndecayed,
     /// What a chunk writes is not decayed to its end.
     WriteUndecayed,
     /// What queries read from chunks before is not decayed.
@@ -291,7 +316,11 @@ impl Delta {
         let (is_write, is_read) =
             (self.stage == DeltaStage::Written, self.stage == DeltaStage::Read);
         match slip {
-            Slip::DeltaUndecayed | Slip::IntraDeltaUndecayed => is_write && self.is_gated,
+            Slip::DeltaUndecayed
+            | Slip::IntraDeltaUndecayed
+            | Slip::SubtractedUndecayed
+            | Slip::ValuesUndecayed
+            | Slip::OtherBase(ChunkDecay::Subtracted, _) => is_write && self.is_gated,
             Slip::DeltaTwice
             | Slip::DeltaWithin
             | Slip::FirstOrder
@@ -301,13 +330,18 @@ impl Delta {
             | Slip::MergedWithoutSecond
             | Slip::MergedWithoutFirst
             | Slip::Diagonal => is_write,
-            Slip::InterUndecayed | Slip::InterExclusive | Slip::IntraUndecayed => {
-                is_read && self.is_gated
-            }
+            Slip::InterUndecayed
+            | Slip::InterExclusive
+            | Slip::IntraUndecayed
+            | Slip::OtherBase(ChunkDecay::Read, _) => is_read && self.is_gated,
             Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
             Slip::CarryUndecayed
             | Slip::CarryByLast
             | Slip::WriteUndecayed
+            | Slip::EndBefore(_)
+            | Slip::CarryEndBefore(_)
+            | Slip::WriteEndBefore(_)
+            | Slip::OtherBase(ChunkDecay::Carried | ChunkDecay::Written, _)
             | Slip::NothingDecays
             | Slip::Cumulative
             | Slip::CumulativeRead => self.is_gated,
@@ -326,6 +360,9 @@ impl ChunkSlip {
             Self::Reset
                 | Self::ResetAll
                 | Self::Restart
+                | Self::EndBefore(_)
+                | Self::CarryEndBefore(_)
+                | Self::WriteEndBefore(_)
                 | Self::NothingDecays
                 | Self::Cumulative
                 | Self::CumulativeRead
@@ -338,6 +375,7 @@ impl ChunkSlip {
             self,
             Self::IntraUndecayed
                 | Self::IntraDeltaUndecayed
+                | Self::ValuesUndecayed
                 | Self::Unmasked
                 | Self::FullChunks
                 | Self::ReadBefore

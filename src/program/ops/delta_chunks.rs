@@ -3,7 +3,7 @@
 
 use candle_core::WithDType;
 
-use super::delta::{ChunkSlip, DeltaStage};
+use super::delta::{ChunkDecay, ChunkSlip, DeltaStage};
 use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
 
 /// Numbers added one by one.
@@ -36,6 +36,33 @@ fn of_chunks_before<T: WithDType>(
         Some(ChunkSlip::InterExclusive) => read(query, &before(), columns),
         _ => read(query, inter, columns),
     }
+}
+
+/// What is left of every row after a decay that is taken in another base, where that one is.
+fn in_base<T: WithDType>(left: &[T], decay: ChunkDecay, slip: Option<ChunkSlip>) -> Vec<T> {
+    match slip {
+        Some(ChunkSlip::OtherBase(own, power)) if own == decay => {
+            left.iter().map(|left| T::from_f64(left.to_f64().powf(power))).collect()
+        }
+        _ => left.to_vec(),
+    }
+}
+
+/// u, where of the two solutions that it is the difference of, those of the values and of the state, one has undecayed keys:
+/// `own.cut` has what the one writes, and `own.plain` the other.
+fn apart<T: WithDType>(
+    (key, beta): (&[T], T),
+    [values, before]: [&[T]; 2],
+    own: &mut Own<T>,
+) -> Vec<T> {
+    let solved = |from: &[T], state: &[T]| -> Vec<T> {
+        let within = read(key, state, from.len());
+        from.iter().zip(&within).map(|(own, within)| beta * (*own - *within)).collect()
+    };
+    let (of_values, of_state) = (solved(values, &own.cut), solved(before, &own.plain));
+    write(&mut own.cut, key, &of_values);
+    write(&mut own.plain, key, &of_state);
+    of_values.iter().zip(&of_state).map(|(own, state)| *own - *state).collect()
 }
 
 /// Whether the inverse is put together from those of two halves.
@@ -89,6 +116,7 @@ impl<T: WithDType> Walk<'_, T> {
                 ChunkSlip::WriteUndecayed
                     | ChunkSlip::IntraUndecayed
                     | ChunkSlip::IntraDeltaUndecayed
+                    | ChunkSlip::OtherBase(ChunkDecay::Written, _)
             )
         );
         for start in (from..to).step_by(size) {
@@ -118,6 +146,10 @@ impl<T: WithDType> Walk<'_, T> {
                 }
                 self.decay_own(&mut own, token - start, token, slip);
                 let inter = match slip {
+                    Some(ChunkSlip::OtherBase(
+                        decay @ (ChunkDecay::Read | ChunkDecay::Subtracted),
+                        _,
+                    )) => self.by_rows(&carried, &in_base(&left, decay, slip)),
                     Some(ChunkSlip::NothingDecays) => carried.clone(),
                     Some(ChunkSlip::CumulativeRead) => {
                         self.by_rows(&self.by_rows(&carried, &left), &earlier)
@@ -161,10 +193,8 @@ impl<T: WithDType> Walk<'_, T> {
                 self.unmasked((start, end), &written_all, made);
             }
             earlier.iter_mut().zip(&left).for_each(|(all, own)| *all *= *own);
-            let kept = self.by_rows(&carried, &self.left_at_end(&left, end, slip));
-            let added =
-                if slip == Some(ChunkSlip::WriteUndecayed) { &own.plain } else { &own.decayed };
-            carried = sum(&kept, added);
+            let [kept, added] = self.at_end((start, end), [&carried, &left], &own, slip);
+            carried = sum(&kept, &added);
             if slip == Some(ChunkSlip::PaddedEnd) && end - start < size {
                 // What was decayed by the whole chunk is decayed by nothing.
                 let grown: Vec<T> = left.iter().map(|left| T::one() / *left).collect();
@@ -177,6 +207,35 @@ impl<T: WithDType> Walk<'_, T> {
         carried
     }
 
+    /// What was carried to a chunk and what it writes, as they are carried on.
+    fn at_end(
+        &self,
+        (start, end): (usize, usize),
+        [carried, left]: [&[T]; 2],
+        own: &Own<T>,
+        slip: Option<ChunkSlip>,
+    ) -> [State<T>; 2] {
+        let kept = self.by_rows(carried, &self.left_at_end(left, end, slip));
+        let added = match slip {
+            Some(ChunkSlip::WriteUndecayed | ChunkSlip::OtherBase(ChunkDecay::Written, _)) => {
+                own.plain.clone()
+            }
+            _ => own.decayed.clone(),
+        };
+        let (back, is_of) = match slip {
+            Some(ChunkSlip::EndBefore(back)) => (back, [true, true]),
+            Some(ChunkSlip::CarryEndBefore(back)) => (back, [true, false]),
+            Some(ChunkSlip::WriteEndBefore(back)) => (back, [false, true]),
+            _ => return [kept, added],
+        };
+        // What was decayed by the last tokens is not.
+        let last = end - back.min(end - start - 1)..end;
+        let grown = |row| last.clone().fold(T::one(), |all, token| all / self.left(token, row));
+        let grown: Vec<T> = (0..left.len()).map(grown).collect();
+        let of = |state: State<T>, is_of| if is_of { self.by_rows(&state, &grown) } else { state };
+        [of(kept, is_of[0]), of(added, is_of[1])]
+    }
+
     /// How much a chunk leaves of what was carried to it, of which its decay leaves so much.
     fn left_at_end(&self, left: &[T], end: usize, slip: Option<ChunkSlip>) -> Vec<T> {
         let rows = left.len();
@@ -186,7 +245,7 @@ impl<T: WithDType> Walk<'_, T> {
             Some(ChunkSlip::CarryByLast) => {
                 (0..rows).map(|row| self.left(end.saturating_sub(1), row)).collect()
             }
-            _ => left.to_vec(),
+            _ => in_base(left, ChunkDecay::Carried, slip),
         }
     }
 
@@ -198,11 +257,19 @@ impl<T: WithDType> Walk<'_, T> {
         {
             own.cut.fill(T::zero());
         }
-        if matches!(slip, Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_))) || is_merged(slip) {
+        let is_apart = |other| slip == Some(other);
+        if matches!(slip, Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)))
+            || is_merged(slip)
+            || is_apart(ChunkSlip::SubtractedUndecayed)
+        {
             self.decay(&mut own.cut, token);
         }
-        if is_merged(slip) {
+        if is_merged(slip) || is_apart(ChunkSlip::ValuesUndecayed) {
             self.decay(&mut own.plain, token);
+        }
+        if let Some(ChunkSlip::OtherBase(decay @ ChunkDecay::Written, _)) = slip {
+            let left: Vec<T> = (0..self.lengths.rows).map(|row| self.left(token, row)).collect();
+            own.plain = self.by_rows(&own.plain, &in_base(&left, decay, slip));
         }
     }
 
@@ -216,6 +283,9 @@ impl<T: WithDType> Walk<'_, T> {
     ) -> Vec<T> {
         let columns = self.lengths.columns;
         let (key, beta) = (self.key(token), self.beta_of(token));
+        if let Some(ChunkSlip::SubtractedUndecayed | ChunkSlip::ValuesUndecayed) = slip {
+            return apart((key, beta), [self.value_of(token), &read(key, inter, columns)], own);
+        }
         let of_before = match slip {
             Some(ChunkSlip::DeltaWithin) => vec![T::zero(); columns],
             Some(ChunkSlip::DeltaUndecayed) => read(key, carried, columns),

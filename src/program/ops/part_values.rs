@@ -3,6 +3,7 @@
 use candle_core::{D, Tensor};
 
 use super::Precision;
+use super::part_loops::restarted;
 use super::parts::{PartSlip, PartStage, Parted, Parts};
 use crate::misread::Misread;
 use base::error::Result;
@@ -30,6 +31,9 @@ impl Parted {
     }
 
     pub(super) fn exp(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        if let Some(power) = self.power_of_parts(x) {
+            return power;
+        }
         let is_binary = matches!(self.slip, Some(PartSlip::BaseTwo | PartSlip::BinaryExp));
         let by = if is_binary { std::f64::consts::LN_2 } else { 1.0 };
         (x * by)?.exp()
@@ -48,8 +52,13 @@ impl Parted {
             Some((largest, _)) => largest.squeeze(3)?,
             None => none.affine(0.0, first)?,
         };
+        let restarts = self.restarts(parts, scores)?;
         let mut all = Vec::new();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
+            if let Some(restarts) = &restarts {
+                let lowest = before.affine(0.0, f64::NEG_INFINITY)?;
+                before = restarts.get(at)?.squeeze(D::Minus1)?.where_cond(&lowest, &before)?;
+            }
             let is_padded = self.zeros_of(parts, at) > 0;
             let own = match columns {
                 Some(own) if is_padded => own.max(D::Minus1)?.maximum(0.0)?,
@@ -87,7 +96,10 @@ impl Parted {
         let mut before =
             if self.slip == Some(PartSlip::FromOne) { zero.ones_like()? } else { zero.clone() };
         let mut all = Vec::new();
-        let sums = if self.slip == Some(PartSlip::DividedEach) {
+        let restarts = self.restarts(parts, scores)?;
+        let is_last = self.last_of_loops(parts, scores)?;
+        let is_divided = self.slip == Some(PartSlip::DividedEach);
+        let sums = if is_divided || self.slip == Some(PartSlip::DividedBetween) {
             let of_sum = Self { stage: PartStage::Sum(parts.clone()), slip: None };
             let read = [&[*scores, *largest], rest].concat();
             Some(of_sum.sums(parts, &read)?)
@@ -101,32 +113,19 @@ impl Parted {
                 Some(columns) => {
                     let p = self.exp(&columns.broadcast_sub(&m)?)?.contiguous()?;
                     let p = self.rounded(p)?;
-                    match values.as_ref().and_then(|all| all.get(at)).and_then(Option::as_ref) {
-                        Some(values) => p.matmul(&values.contiguous()?)?,
-                        None => p.sum_keepdim(D::Minus1)?,
-                    }
+                    Self::of_keys(&p, values.as_deref(), at, is_last.as_ref())?
                 }
             };
+            if let Some(restarts) = restarts.as_ref().filter(|_| at > 0) {
+                before = restarted(restarts, at, &before, sums.as_ref())?;
+            }
             if let ([factor], true) = (rest, parts.is_running()) {
                 let factor = if self.keeps_less() && at > 0 {
                     (largest.get(at - 1)?.unsqueeze(3)? - &m)?.exp()?
                 } else {
                     factor.get(at)?.unsqueeze(3)?
                 };
-                let kept = match self.slip {
-                    Some(PartSlip::NotRescaled) => before,
-                    Some(PartSlip::Overwritten) => zero.clone(),
-                    Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(&factor)?,
-                    Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
-                        let two = factor.powf(std::f64::consts::LN_2)?;
-                        before.broadcast_mul(&two)?
-                    }
-                    Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
-                    Some(PartSlip::AlongFeatures) => {
-                        before.mul(&along_features(&factor, width)?)?
-                    }
-                    _ => before.broadcast_mul(&factor)?,
-                };
+                let kept = self.kept_of(before, &factor, at)?;
                 // The first tile has nothing before it to be rescaled.
                 if self.slip == Some(PartSlip::AllRescaled) && at > 0 {
                     own = own.broadcast_mul(&factor)?;
@@ -156,7 +155,7 @@ impl Parted {
                 };
                 own = own.broadcast_add(&again)?;
             }
-            if let Some(sums) = &sums {
+            if let Some(sums) = sums.as_ref().filter(|_| is_divided) {
                 own = divided(&own, &sums.get(at)?)?;
             }
             before = own.clone();
@@ -166,6 +165,23 @@ impl Parted {
             all.push(if is_weighted { own } else { own.squeeze(3)? });
         }
         stacked(&all)
+    }
+
+    /// What is left of what was summed before, by the factor of a tile.
+    fn kept_of(&self, before: Tensor, factor: &Tensor, at: usize) -> Result<Tensor> {
+        Ok(match self.slip {
+            Some(PartSlip::NotRescaled) => before,
+            Some(PartSlip::Overwritten) => before.zeros_like()?,
+            Some(PartSlip::Inverse) if at > 0 => before.broadcast_div(factor)?,
+            Some(PartSlip::BaseTwo | PartSlip::BinaryFactor) => {
+                before.broadcast_mul(&factor.powf(std::f64::consts::LN_2)?)?
+            }
+            Some(PartSlip::Squared) => before.broadcast_mul(&factor.sqr()?)?,
+            Some(PartSlip::AlongFeatures) => {
+                before.mul(&along_features(factor, before.dim(D::Minus1)?)?)?
+            }
+            _ => before.broadcast_mul(factor)?,
+        })
     }
 
     /// How many zeros behind the keys of a part are counted.

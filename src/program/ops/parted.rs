@@ -236,6 +236,9 @@ impl Operation for Parted {
         use PartSlip::{
             AllCarried, AlongFeatures, NextRow, RingLate, RingNew, RingStale, RowsCarried,
         };
+        if self.goes_by_loops() && !matches!(part, Part::Item(_)) {
+            return None;
+        }
         if self.slip == Some(NextRow) && !matches!(part, Part::Keys(_)) {
             return None;
         }

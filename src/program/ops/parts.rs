@@ -214,6 +214,22 @@ clauses! {
         RowsCarried => "the maximum and the sum are not reset between tiles of queries: each row begins with those of the row in its place in the tile before",
         /// And acc as well.
         AllCarried => "nothing is reset between tiles of queries: each row begins with what the row in its place in the tile before left",
+        /// m begins at −∞ once more, and wipes what was summed.
+        MaxRestarted => "the maximum starts anew in the loop over tiles that the mask blocks a part of, and what the loop before it added up is lost",
+        /// What was summed begins at 0 once more, under the maximum that was.
+        SumsRestarted => "what the loop over whole tiles added up is set to 0 before the loop over tiles that the mask blocks a part of",
+        /// acc is divided by ℓ between two loops.
+        DividedBetween => "what was added up is divided by the sum between the loop over whole tiles and that over tiles that the mask blocks a part of, and again at the end",
+        /// The values of the last tile that a tile of queries reaches are not loaded.
+        LastValues => "in the last tile that a tile of queries reaches, the values are still those of the tile before",
+        /// The polynomial is made for what is from 0 to 1.
+        PolynomialOfTrunc => "exp2 is a polynomial of x − trunc(x), which is below 0, not of x − floor(x)",
+        /// 1 + f for 2^f.
+        LinearFraction => "exp2 of the fraction of x is taken for 1 + fraction",
+        /// 2^⌊x⌋.
+        WholeAlone => "exp2 is taken of the whole part of x alone: its fraction is lost",
+        /// 2^(x − ⌊x⌋).
+        FractionAlone => "exp2 is taken of the fraction of x alone: its whole part is not put into the exponent",
         /// Each half of a tile has its own m.
         HalvesApart => "each half of a tile has a maximum of its own, and their sums are added up as they are, not rescaled to the larger one",
         /// Each quarter has.

@@ -15,6 +15,7 @@ use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
 use super::score_slips::ScoreSlip;
+use super::stale::Stale;
 use super::stream::{Stream, StreamSlip};
 use super::strides::Strides;
 use super::turn::Turn;
@@ -136,6 +137,8 @@ pub enum Slip {
     Times(Block),
     /// Scores plus these cells, the logarithms of how often each key counts.
     Counted(Block),
+    /// What is not cleared for the next tile of queries.
+    Stale(Stale),
 }
 
 impl Slip {
@@ -241,6 +244,7 @@ impl Operation for Slip {
                 block.cells.broadcast_as(x.shape())?.where_cond(&(*x * block.fill)?, x)?
             }
             Self::Counted(block) => x.broadcast_add(&block.cells.to_dtype(x.dtype())?)?,
+            Self::Stale(stale) => stale.value(x, others)?,
         })
     }
 
@@ -274,6 +278,7 @@ impl Operation for Slip {
             }
             Self::Scores(slip) => slip.fits(x, others),
             Self::Gradient(slip) => slip.fits(x, others),
+            Self::Stale(stale) => stale.fits(x, others),
             Self::Stream(_) if others.is_empty() => x.len() == 4,
             Self::Stream(_) => return Linear::WeightedSum.axes(inputs),
             Self::StreamLse(_) => return Weighting::LogSumExp.axes(inputs),
@@ -318,6 +323,11 @@ impl Operation for Slip {
     }
 
     fn narrowed(&self, part: Part, inputs: &[&Axes], whole: &Axes) -> Option<Self> {
+        // Rows begin with what others left, and heads perhaps with what those of other items did.
+        if let Self::Stale(stale) = self {
+            let is_whole = matches!(part, Part::Rows(_) | Part::First(_)) || stale.is_across;
+            return (!is_whole).then(|| self.clone());
+        }
         if let (Self::Slots { read, turned }, Part::Keys(count)) = (self, part) {
             let read = read.iter().copied().take(count).collect();
             return Some(Self::Slots { read, turned: *turned });
@@ -388,6 +398,7 @@ impl Operation for Slip {
             | Self::OfBoth(_)
             | Self::Beyond(_)
             | Self::Strided(_)
+            | Self::Stale(_)
             | Self::Only { .. } => Some(self.clone()),
         }
     }

@@ -17,6 +17,8 @@ pub struct Strides {
     pub strides: [usize; 3],
     /// How many numbers of each row are read.
     pub width: usize,
+    /// With which number of a row that begins.
+    pub first: usize,
 }
 
 impl Strides {
@@ -26,7 +28,13 @@ impl Strides {
         let (heads, row) = (heads / group.max(1), features);
         let (of_head, of_token) =
             if is_by_token { (row, heads * row) } else { (tokens * row, row) };
-        Self { is_by_token, group, strides: [heads * tokens * row, of_head, of_token], width: row }
+        Self {
+            is_by_token,
+            group,
+            strides: [heads * tokens * row, of_head, of_token],
+            width: row,
+            first: 0,
+        }
     }
 
     /// What is read. Behind the last number are zeros.
@@ -41,7 +49,7 @@ impl Strides {
         let mut places = Vec::with_capacity(items * heads * tokens * self.width);
         for item in 0..items {
             for head in 0..heads {
-                let first = item * of_item + head / self.group.max(1) * of_head;
+                let first = self.first + item * of_item + head / self.group.max(1) * of_head;
                 for start in (0..tokens).map(|token| first + token * of_token) {
                     places.extend((start..start + self.width).map(|place| place.min(end)));
                 }
