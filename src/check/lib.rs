@@ -30,6 +30,7 @@ mod free;
 mod gradients;
 mod grammar;
 mod half;
+mod items_of_x;
 mod json;
 mod lacking;
 mod layout_claim;
@@ -59,6 +60,7 @@ mod streamed;
 mod thresholds;
 mod tolerance;
 mod trend;
+mod unstated;
 mod written;
 
 pub use by_layer::{ByLayer, How, Line, Named, Open, Split, Unshard, by_layer};

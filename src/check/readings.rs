@@ -1,28 +1,27 @@
 //! Which ways are there to understand a recorded file?
 
-use candle_core::{DType, Tensor};
-
 use super::bias_claim::with_its_bias;
-use super::cells::cells;
 use super::cores::{cores, of_pages};
 use super::delta::of_delta_rule;
 use super::finding::Contradiction;
 use super::found_masks::{masks_against, masks_beside};
 use super::gradients::with_gradients;
+use super::items_of_x::in_each_order;
 use super::lacking::lacking;
 use super::layout_claim::laid_out_otherwise;
 use super::mask_claim::{with_items_either_way, with_ones_either_way};
 use super::module::ModuleCall;
-use super::reading::{Draft, Reading, of_cells};
+use super::reading::{Draft, Reading};
 use super::rotation::{entry_of_positions, is_of_module, take_frequencies, take_positions};
 use super::scale_claim::with_other_scales;
+use super::unstated::{alibi_left_out, bring_steps, dropped, is_of_f64};
 use base::error::Result;
 use config::{End, NormOver, Setting, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, Evidence, Inputs, Match, Tables, asked, dropout_of, find_inputs, find_pages, find_qkv,
-    has_delta_rule, last_segment, meanings, said_by_config, take_arguments, take_bias,
-    take_evidence, take_gradients, take_kept, take_mask, take_selection, unpacked,
+    Caller, Evidence, Inputs, Match, Tables, dropout_of, find_inputs, find_pages, find_qkv,
+    has_delta_rule, meanings, said_by_config, take_arguments, take_bias, take_evidence,
+    take_gradients, take_kept, take_mask, take_selection, unpacked,
 };
 use program::Name;
 use run::{Sources, positions_in};
@@ -256,43 +255,6 @@ fn stating_its_run(mut record: Record, flags: &Settings) -> Result<Reading> {
     })
 }
 
-/// `ALiBi`, where it was stated that there is none and a model's file has its biases.
-fn alibi_left_out(draft: &Draft) -> Option<Evidence> {
-    let is_left_out = Setting::named("alibi")?.is_left_out(&draft.settings);
-    let is_it = |entry: &&Entry| last_segment(&entry.name) == Name::Alibi.as_str();
-    let entry = draft.record.entries.iter().find(is_it).filter(|_| is_left_out)?;
-    Some(Evidence::of("alibi", Name::Alibi, entry, true.to_string()))
-}
-
-/// The probability of dropout, where none was stated and the file has the weights that it kept.
-fn dropped(draft: &Draft) -> Result<Option<Evidence>> {
-    let Draft { record, settings, .. } = draft;
-    let is_left_out = Setting::named("dropout").is_some_and(|own| own.is_left_out(settings));
-    if !is_left_out && settings.dropout != Some(0.0)
-        || record.tensor(Name::DropoutKeep.as_str()).is_none()
-    {
-        return Ok(None);
-    }
-    let of = |name: Name| {
-        let is_it = |entry: &&Entry| asked(&entry.name).first() == Some(&name);
-        record.entries.iter().find(is_it)
-    };
-    let (Some(before), Some(behind)) = (of(Name::Weights), of(Name::WeightsDropped)) else {
-        return Ok(None);
-    };
-    let (weights, dropped) = (cells(&before.tensor)?, cells(&behind.tensor)?);
-    let (sum, all) = weights
-        .iter()
-        .zip(&dropped)
-        .filter(|(_, own)| **own != 0.0)
-        .fold((0.0, 0.0), |(sum, all), (weight, dropped)| (sum + weight, all + dropped));
-    // Of f32, a sum of many is exact to this place.
-    let share = ((1.0 - sum / all) * 1e6).round() / 1e6;
-    let is_it = weights.len() == dropped.len() && share > 0.0 && share < 1.0;
-    let evidence = || Evidence::of("dropout", Name::WeightsDropped, behind, share.to_string());
-    Ok(is_it.then(evidence))
-}
-
 /// The readings of a file under each mask that it may mean, the likeliest first.
 fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
     let mut masks = Vec::new();
@@ -323,41 +285,6 @@ fn under_each_mask(mut draft: Draft, caller: Caller) -> Result<Vec<Reading>> {
         reading.settings.chunk = None;
         all.push(reading);
     }
-    Ok(all)
-}
-
-/// Readings, and the same with X as (`seq_len`, batch, `d_in`) where nothing says that it is not. What attention does nothing
-/// to comes last.
-fn in_each_order(mut all: Vec<Reading>, settings: &Settings) -> Result<Vec<Reading>> {
-    let Some(plain) = all.first_mut() else { return Ok(all) };
-    let (record, x) = (&plain.record, plain.sources.tensor(Name::X));
-    let says_so = settings.seq_len.is_some()
-        || settings.batch.is_some()
-        || settings.past.is_some()
-        || settings.lengths.as_ref().is_some_and(|lengths| is_long(x, 0, lengths.len()))
-        || is_of_one_token(record, x)
-        || [Name::Memory, Name::KPast].iter().any(|name| plain.sources.has(*name));
-    let may_turn = says_so || !is_long(x, 0, 1);
-    let is_trivial = is_long(x, 1, 1) && may_turn && !says_so;
-    if plain.sources.tensor(Name::Mask).is_some() {
-        let how = tr!("true means blocked; given as attn_mask, it means attend");
-        plain.matches.push(Match::as_it_is("mask", "mask").read(how));
-    }
-    let mut turned = Vec::new();
-    // One item's tokens may be items of one token, tokens-first.
-    let is_one_item = !says_so && !may_turn && !is_long(x, 1, 1);
-    for reading in all.iter().filter(|_| may_turn || is_one_item) {
-        let Some((sources, seen)) = reading.sources.with_tokens_first()? else { continue };
-        let is_trivial = is_one_item;
-        let mut reading = Reading { sources, tokens_first: true, is_trivial, ..reading.clone() };
-        reading.matches.push(seen);
-        turned.push(reading);
-    }
-    if let Some(plain) = all.first_mut() {
-        plain.is_trivial = is_trivial && !turned.is_empty();
-    }
-    all.extend(turned);
-    all.sort_by_key(|reading| reading.is_trivial);
     Ok(all)
 }
 
@@ -400,74 +327,4 @@ fn output_as_heads(record: &mut Record) -> Option<Match> {
     let name = std::mem::replace(&mut entry.name, Name::Concat.to_string());
     let how = tr!("of a module that has no output projection");
     Some(Match::as_it_is(Name::Concat, name).read(how))
-}
-
-/// Whether recorded scores or weights show that X has one token for each item.
-fn is_of_one_token(record: &Record, x: Option<&Tensor>) -> bool {
-    let Some([1, tokens, _] | [tokens, 1, _]) = x.map(Tensor::dims) else { return false };
-    let is_square = |dims: &[usize]| dims.iter().filter(|size| *size == tokens).count() >= 2;
-    let is_split = |entry: &Entry| {
-        let (dims, meanings) = (entry.tensor.dims(), meanings(&entry.name));
-        // Heads and items as two axes or as one, which is longer than that of the items, and then the token.
-        let has_one_token = match dims {
-            [_, _, 1, _] => true,
-            [both, 1, _] => both > tokens,
-            _ => false,
-        };
-        has_one_token && *tokens > 1 && meanings.iter().any(|name| name.row().is_of_heads())
-    };
-    of_cells(record).any(|entry| !is_square(entry.tensor.dims()))
-        || record.entries.iter().any(is_split)
-}
-
-/// Whether a tensor is there, and that axis of it has so many places.
-fn is_long(tensor: Option<&Tensor>, axis: usize, length: usize) -> bool {
-    tensor.is_some_and(|tensor| tensor.dims().get(axis) == Some(&length))
-}
-
-/// Has the run compute what the file has steps of that not every run has, where the settings do not say it.
-/// So many numbers tell their type.
-const SAMPLE: usize = 1000;
-
-/// Whether all numbers that other code wrote are in f64, and are not those of a narrower type that was widened.
-fn is_of_f64(record: &Record) -> Result<bool> {
-    let is_float =
-        |entry: &&Entry| entry.tensor.dtype().is_float() && entry.tensor.elem_count() > 1;
-    let floats = || record.entries.iter().filter(is_float);
-    if floats().any(|entry| entry.tensor.dtype() != DType::F64) {
-        return Ok(false);
-    }
-    for entry in floats() {
-        #[allow(clippy::cast_possible_truncation, reason = "it is asked what that loses")]
-        let is_wide = |number: &&f64| {
-            number.is_finite() && f64::from(**number as f32).total_cmp(number).is_ne()
-        };
-        // Texts have numbers of f32 in eleven digits at most.
-        let is_more = |number: &f64| format!("{number:.10e}").parse() != Ok(*number);
-        if cells(&entry.tensor)?.iter().filter(is_wide).take(SAMPLE).any(is_more) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn bring_steps(record: &Record, settings: &mut Settings) {
-    let has = |is_it: &dyn Fn(&Entry) -> bool| record.entries.iter().any(is_it);
-    let may_be = |entry: &Entry, name| meanings(&entry.name).contains(&name);
-    if has(&|entry| may_be(entry, Name::Lse)) {
-        settings.lse.get_or_insert(true);
-    }
-    // With an axis of heads, the weights of every head have the same names.
-    if has(&|entry| entry.tensor.rank() == 3 && may_be(entry, Name::WeightsMean)) {
-        settings.mean_weights.get_or_insert(true);
-    }
-    let is_absorbed = |entry: &Entry| {
-        let named = meanings(&entry.name);
-        named.first().is_some_and(|name| [Name::QAbsorbed, Name::LatentOutputs].contains(name))
-    };
-    let has_latent =
-        settings.kv_lora_rank.is_some() || record.tensor(Name::WDkv.as_str()).is_some();
-    if has_latent && has(&is_absorbed) {
-        settings.absorb.get_or_insert(true);
-    }
 }

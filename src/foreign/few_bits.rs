@@ -4,9 +4,11 @@
 use candle_core::{DType, Tensor};
 
 use super::arranged::{Qkv, arranged};
+use super::codes::{Codes, Order};
 use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::numbers;
+use super::scale_axes::{placings, share_at_most, spread, told, whole};
 use base::error::{Result, quoted};
 use config::{QkvFormat, Start};
 use file::{Entry, Record};
@@ -31,34 +33,6 @@ pub(super) fn is_offset(entry: &Entry, slot: usize) -> bool {
 
 /// What scales of blocks are multiplied by.
 const GLOBAL: [&str; 3] = ["q_global_scale", "k_global_scale", "v_global_scale"];
-
-/// What the numbers of a tensor are codes of.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Codes {
-    /// The numbers themselves.
-    Numbers,
-    /// Bytes of floating-point numbers in 8 bits.
-    Bytes(EightBits),
-    /// Several numbers in each byte or word.
-    Packed {
-        /// How many.
-        count: usize,
-        /// In which order they stand.
-        order: Order,
-        /// What they are.
-        own: EightBits,
-        /// What is subtracted from them.
-        less: f64,
-    },
-}
-
-/// In which order the numbers stand that bytes or words hold several of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    LowFirst,
-    HighFirst,
-    Parts,
-}
 
 /// The ways to read queries, keys and values of which some have scales beside them; none where no one has.
 ///
@@ -184,6 +158,12 @@ fn codes(slots: &[&Slot], features: usize) -> Result<Vec<Codes>> {
     let bytes = [EightBits::E4m3, EightBits::E5m2].map(Codes::Bytes);
     Ok(std::iter::once(Codes::Numbers).chain(bytes.into_iter().filter(|_| are_bytes)).collect())
 }
+
+/// Scales of other axes leave fewer of their shares with the largest code.
+const FEW_AT_MOST: f64 = 0.75;
+
+/// Of fewer shares, a few may have the largest code by chance.
+const MANY_SHARES: usize = 4;
 
 /// Queries, keys or values, and what stands beside them.
 pub(super) struct Slot<'r> {
@@ -359,203 +339,4 @@ pub(super) struct Beside {
     pub name: Name,
     pub numbers: Tensor,
     pub matched: Match,
-}
-
-impl Codes {
-    /// The numbers that codes are, and that in words.
-    fn numbers(self, stored: &Tensor) -> Result<(Tensor, String)> {
-        // Words of 32 bits hold 8 of 4 bits or 4 of 8; bytes, with a sign or without, hold 2 of 4.
-        let words = || -> Result<(Vec<u32>, bool)> {
-            let words = stored.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-            let is_word = words.iter().any(|word| !(-128..256).contains(word));
-            let bits = if is_word { u32::MAX } else { 255 };
-            Ok((words.into_iter().map(|word| low(word) & bits).collect(), is_word))
-        };
-        match self {
-            Self::Numbers => Ok((stored.to_dtype(DType::F64)?, String::new())),
-            Self::Bytes(own) => {
-                let numbers = words()?.0.into_iter().map(|word| own.number(byte(word)));
-                let numbers = Tensor::from_iter(numbers, stored.device())?;
-                let how = tr!("bytes of {name}", name = own.name());
-                Ok((numbers.reshape(stored.shape())?, how))
-            }
-            Self::Packed { count, order, own, less } => {
-                let (words, is_word) = words()?;
-                let bits = if is_word { 32 / count } else { 8 / count };
-                let own = if bits > 4 { EightBits::Uint8 } else { own };
-                let number = |word: u32, at: usize| {
-                    let code = word >> (bits * at) & ((1 << bits) - 1);
-                    f64::from(own.number(byte(code))) - less
-                };
-                let mut shape = stored.dims().to_vec();
-                let width = shape.last().copied().unwrap_or_default();
-                let at = |place: usize| match order {
-                    Order::LowFirst => (place / count, place % count),
-                    Order::HighFirst => (place / count, count - 1 - place % count),
-                    Order::Parts => (place % width, place / width),
-                };
-                let row = |row: &[u32]| -> Vec<f64> {
-                    let places = (0..width * count).map(at);
-                    places.map(|(word, place)| number(row[word], place)).collect()
-                };
-                let numbers: Vec<f64> = words.chunks_exact(width.max(1)).flat_map(row).collect();
-                if let Some(last) = shape.last_mut() {
-                    *last *= count;
-                }
-                let how = match order {
-                    Order::LowFirst => tr!("{count} in each, the lowest bits first", count),
-                    Order::HighFirst => tr!("{count} in each, the highest bits first", count),
-                    Order::Parts => {
-                        tr!("{count} in each, those of a row's lowest bits first", count)
-                    }
-                };
-                let how = if less > 0.0 { tr!("{how}, less {less}", how, less) } else { how };
-                Ok((Tensor::from_vec(numbers, shape, stored.device())?, how))
-            }
-        }
-    }
-}
-
-/// The low bits of a whole number.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what it is for")]
-fn low(number: i64) -> u32 {
-    number as u32
-}
-
-/// The lowest byte of a word.
-#[allow(clippy::cast_possible_truncation, reason = "what it is for")]
-fn byte(word: u32) -> u8 {
-    word as u8
-}
-
-/// The ways to put axes of these lengths under those of what is stored, each with what it costs to think so: an axis is as
-/// long, of length 1, or has one for each group of places, along the features sooner than elsewhere.
-fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
-    let rank = stored.len();
-    if own.iter().product::<usize>() == 1 {
-        return vec![(0, vec![1; rank])];
-    }
-    if own.len() > rank {
-        return Vec::new();
-    }
-    let mut all: Vec<(usize, Vec<usize>)> = Vec::new();
-    for chosen in 0..1_u32 << rank {
-        let places: Vec<usize> = (0..rank).filter(|at| chosen >> at & 1 == 1).collect();
-        let fits =
-            |(length, at): (&usize, &usize)| *length > 0 && stored[*at].is_multiple_of(*length);
-        if places.len() != own.len() || !own.iter().zip(&places).all(fits) {
-            continue;
-        }
-        // One scale for each item alone is rare.
-        let is_of_items = rank == 4 && places == [0] && own != [1];
-        let (mut shape, mut cost) = (vec![1; rank], usize::from(is_of_items));
-        for (length, at) in own.iter().zip(places) {
-            shape[at] = *length;
-            let is_group = *length > 1 && *length != stored[at];
-            cost += if !is_group {
-                0
-            } else if at + 1 == rank {
-                2
-            } else {
-                3
-            };
-        }
-        if !all.iter().any(|(_, other)| *other == shape) {
-            all.push((cost, shape));
-        }
-    }
-    all
-}
-
-/// The shape, of as many axes as what is stored, of offsets that stand for all of some axes and for each place of the
-/// others, as the mean of the keys does.
-pub(super) fn whole(offset: &Entry, stored: &[usize]) -> Option<Vec<usize>> {
-    let all = placings(offset.tensor.dims(), stored).into_iter();
-    let is_whole =
-        |shape: &Vec<usize>| shape.iter().zip(stored).all(|(own, all)| *own == 1 || own == all);
-    // A mean has its features.
-    let last = |shape: &Vec<usize>| shape.last() != stored.last();
-    all.map(|(_, shape)| shape).filter(is_whole).min_by_key(last)
-}
-
-/// Which part of the shares with one scale each has the largest code that there is, or the smallest.
-fn share_at_most(codes: &[f64], dims: &[usize], shape: &[usize]) -> f64 {
-    let mut most = vec![0.0_f64; shape.iter().product()];
-    let mut place = vec![0; dims.len()];
-    let (first, last) =
-        codes.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), own| {
-            (low.min(*own), high.max(*own))
-        });
-    // Codes from 0 up are counted from their middle.
-    let middle = if first >= 0.0 { f64::midpoint(first, last) } else { 0.0 };
-    for code in codes {
-        let at = place
-            .iter()
-            .zip(shape.iter().zip(dims))
-            .fold(0, |at, (place, (own, all))| at * own + place * own / (*all).max(1));
-        if let Some(most) = most.get_mut(at) {
-            *most = most.max((code - middle).abs());
-        }
-        for (own, all) in place.iter_mut().zip(dims).rev() {
-            *own += 1;
-            if *own < *all {
-                break;
-            }
-            *own = 0;
-        }
-    }
-    let largest = most.iter().copied().fold(0.0, f64::max);
-    // int4 and int8 end one lower than they begin.
-    let reaching = most.iter().filter(|own| **own >= largest - 1.0).count();
-    reaching as f64 / most.len().max(1) as f64
-}
-
-/// Scales of other axes leave fewer of their shares with the largest code.
-const FEW_AT_MOST: f64 = 0.75;
-
-/// Of fewer shares, a few may have the largest code by chance.
-const MANY_SHARES: usize = 4;
-
-/// Scales in a shape of as many axes as what is stored, each whole or 1: one of a group stands for all of it.
-fn spread(tensor: &Tensor, shape: &[usize], stored: &[usize]) -> candle_core::Result<Tensor> {
-    let mut spread = tensor.reshape(shape)?;
-    for (at, (own, all)) in shape.iter().zip(stored).enumerate() {
-        if own == all || *own == 1 {
-            continue;
-        }
-        let places: Vec<u32> =
-            (0..*all).filter_map(|place| u32::try_from(place * own / all).ok()).collect();
-        spread = spread.index_select(&Tensor::new(places, tensor.device())?, at)?;
-    }
-    Ok(spread)
-}
-
-/// What there is a scale of.
-pub(super) fn told(shape: &[usize], stored: &[usize], names: &[&str]) -> String {
-    let own = names.iter().zip(shape.iter().zip(stored)).filter(|(_, (own, _))| **own > 1);
-    let own = own.map(|(name, (own, all))| {
-        if own == all {
-            (*name).to_owned()
-        } else {
-            tr!("group of {count} {name}s", count = all / own, name)
-        }
-    });
-    let own: Vec<String> = own.collect();
-    if own.is_empty() {
-        tr!("one for all").to_owned()
-    } else {
-        tr!("one for each {own}", own = own.join(tr!(" and ")))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::placings;
-
-    #[test]
-    fn more_axes_than_are_stored_have_no_place() {
-        assert_eq!(placings(&[1, 1, 1, 2, 3], &[2, 4, 3]), []);
-        assert_eq!(placings(&[1, 1, 1, 1, 1], &[2, 4, 3]), [(0, vec![1; 3])]);
-        assert_eq!(placings(&[3], &[2, 4, 3]), [(0, vec![1, 1, 3])]);
-    }
 }

@@ -5,7 +5,8 @@ use candle_core::{DType, Tensor};
 
 use super::arguments::LENGTHS;
 use super::arranged::Qkv;
-use super::few_bits::{Beside, Codes, Parts, Slot, ways};
+use super::codes::Codes;
+use super::few_bits::{Beside, Parts, Slot, ways};
 use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::{listed, numbers};

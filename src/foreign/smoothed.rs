@@ -5,9 +5,10 @@ use candle_core::{DType, Tensor};
 
 use super::arranged::{Qkv, arranged};
 use super::contradiction::Contradiction;
-use super::few_bits::{is_offset, offset_of, whole};
+use super::few_bits::{is_offset, offset_of};
 use super::matched::Match;
 use super::names::meanings;
+use super::scale_axes::whole;
 use base::error::{Error, Result, quoted};
 use file::{Entry, Record};
 use program::{Name, first_number};

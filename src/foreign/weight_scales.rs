@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::few_bits::told;
 use super::layer::Weights;
 use super::matched::Match;
 use super::names::last_segment;
 use super::numbers::numbers;
+use super::scale_axes::told;
 use base::error::{Error, Result};
 use program::Name;
 
