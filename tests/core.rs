@@ -5,6 +5,7 @@ mod common;
 
 use std::sync::LazyLock;
 
+use candle_core::Tensor;
 use mha_trace::Settings;
 use mha_trace::check::{Tolerances, check};
 use mha_trace::config::Mask;
@@ -117,20 +118,38 @@ fn codes_with_a_zero_point_are_right_but_for_rounding() {
     assert_eq!((&report["verdict"], found(&report)), (&json!("same"), vec!["noise"]), "{report}");
 }
 
-/// A mask without cells is refused, whatever its type.
-#[test]
-fn a_mask_without_cells_is_refused() {
-    let file = common::fixtures("core").join("masks-two-bool.safetensors");
-    let mut record = Record::read(&file).expect("readable");
-    let empty = |own: &mut Entry| own.tensor = own.tensor.narrow(1, 0, 0).expect("none");
-    record.entries.iter_mut().filter(|own| own.name == "key_padding_mask").for_each(empty);
+/// What a check of a fixture is refused with where one tensor is another.
+fn refused(
+    file: &str,
+    name: &str,
+    other: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> String {
+    let mut record = Record::read(&common::fixtures("core").join(file)).expect("readable");
+    let changed = |own: &mut Entry| own.tensor = other(&own.tensor).expect("another tensor");
+    record.entries.iter_mut().filter(|own| own.name == name).for_each(changed);
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("empty.npz");
+    let path = folder.path().join("changed.npz");
     Output::create(&path).and_then(|output| output.write(&record)).expect("written");
     let tolerances = Tolerances::default();
     let refused = check(&path, &Settings::default(), &NameMap::default(), &tolerances);
-    let refused = refused.expect_err("refused").to_string();
-    assert!(refused.contains("key_padding_mask: is [2, 0], which has no cells"), "{refused}");
+    refused.expect_err("refused").to_string()
+}
+
+/// A mask without cells is refused, whatever its type.
+#[test]
+fn a_mask_without_cells_is_refused() {
+    let told = refused("masks-two-bool.safetensors", "key_padding_mask", |own| own.narrow(1, 0, 0));
+    assert!(told.contains("key_padding_mask: is [2, 0], which has no cells"), "{told}");
+}
+
+/// A zero point that takes nothing off is told itself, not the scale that it may come without.
+#[test]
+fn a_zero_point_without_numbers_is_refused() {
+    let file = "smooth-v_zero_point.rounded.safetensors";
+    let told = refused(file, "v_zero_point", |own| own.flatten_all()?.narrow(0, 0, 0));
+    assert!(told.contains("v_zero_point: is empty"), "{told}");
+    let told = refused(file, "v_zero_point", |own| own.affine(f64::NAN, 0.0));
+    assert!(told.contains("v_zero_point: holds NaN or infinities"), "{told}");
 }
 
 /// What codes stand for is not known without their scale, where 1 is not it.

@@ -162,24 +162,34 @@ pub fn with_items_either_way(reading: Reading) -> Result<Vec<Reading>> {
     let Some((sources, mask)) = reading.sources.with_mask_of_items(sizes, is_said)? else {
         return Ok(vec![reading]);
     };
-    let mut other = Reading { sources, is_tentative: !is_said, ..reading.clone() };
-    let is_it = |own: &&mut Match| [Name::Mask.as_str(), "attn_mask"].contains(&own.step.as_str());
-    let each = tr!("one for each item");
-    if let Some(own) = other.matches.iter_mut().find(is_it) {
-        let how = own.how.iter().fold(each.to_owned(), |each, how| format!("{each}, {how}"));
-        *own = own.clone().read(how);
-    } else {
-        let own = Match::as_it_is(Name::Mask.as_str(), Name::Mask.as_str());
-        other.matches.push(own.read(each));
-    }
+    let dims = reading.sources.mask().map_or(&[][..], Tensor::dims);
+    let is_square = matches!(dims, [queries, keys] if queries == keys);
+    let axis = if dims.len() == 2 { tr!("query") } else { tr!("head") };
+    let of_axis = tr!("one for each {axis}", axis);
+    let other = Reading { sources, is_tentative: !is_said, ..reading.clone() };
+    let mut other = told_of_mask(other, tr!("one for each item"));
     let Some(own) = other.mask.as_mut().filter(|_| is_said) else {
-        return Ok(vec![reading, other]);
+        // People call one of queries and keys so anyway.
+        let plain = if is_square { reading } else { told_of_mask(reading, &of_axis) };
+        return Ok(vec![plain, other]);
     };
-    let axis = if own.mask.rank() == 2 { tr!("query") } else { tr!("head") };
     let mut contradictions = reading.contradictions.clone();
     contradictions.push(Contradiction::of_items(&own.name, axis));
     own.mask = mask;
     Ok(vec![other, Reading { contradictions, is_tentative: true, ..reading }])
+}
+
+/// A reading with what its mask has one of told.
+fn told_of_mask(mut reading: Reading, each: &str) -> Reading {
+    let is_it = |own: &&mut Match| [Name::Mask.as_str(), "attn_mask"].contains(&own.step.as_str());
+    if let Some(own) = reading.matches.iter_mut().find(is_it) {
+        let how = own.how.iter().fold(each.to_owned(), |each, how| format!("{each}, {how}"));
+        *own = own.clone().read(how);
+    } else {
+        let own = Match::as_it_is(Name::Mask.as_str(), Name::Mask.as_str());
+        reading.matches.push(own.read(each));
+    }
+    reading
 }
 
 /// A reading under the mask of its file, and what that says against what was stated.

@@ -114,12 +114,15 @@ pub fn not_added(entry: &Entry) -> Result<Option<&'static str>> {
     if (0..3).all(|slot| !is_offset(entry, slot)) {
         return Ok(None);
     }
-    let is_finite = first_number(&entry.tensor, |number| !number.is_finite())?.is_none();
     Ok(Some(match entry.tensor.elem_count() {
         0 => tr!("it is empty"),
-        _ if !is_finite => tr!("it holds NaN or infinities"),
+        _ if !is_finite(entry)? => tr!("it holds NaN or infinities"),
         _ => tr!("nothing that was recorded has it added"),
     }))
+}
+
+fn is_finite(entry: &Entry) -> Result<bool> {
+    Ok(first_number(&entry.tensor, |number| !number.is_finite())?.is_none())
 }
 
 /// A zero point or an offset of codes that have no scale.
@@ -135,18 +138,26 @@ fn lacks_scale<'r>(record: &'r Record, slot: usize, stored: &Entry) -> Option<&'
 /// # Errors
 /// If a file holds such.
 pub fn without_scale(record: &Record) -> Result<()> {
-    for (slot, [_, own, scale, zero_point, _]) in Name::FEW_BITS.into_iter().enumerate() {
+    for (slot, [_, own, scale, ..]) in Name::FEW_BITS.into_iter().enumerate() {
         let names = [own, [Name::Q, Name::K, Name::V][slot], Name::FEW_BITS[slot][0]];
         let is_it = |entry: &&Entry| meanings(&entry.name).iter().any(|own| names.contains(own));
         let found = |stored| Some((lacks_scale(record, slot, stored)?, stored));
         let Some((beside, stored)) = record.entries.iter().filter(is_it).find_map(found) else {
             continue;
         };
+        let unusable = match beside.tensor.elem_count() {
+            0 => Some(tr!("is empty")),
+            _ if !is_finite(beside)? => Some(tr!("holds NaN or infinities")),
+            _ => None,
+        };
+        if let Some(what) = unusable {
+            let fix = tr!("record it as it was applied, or not at all");
+            return Err(Error::tensor(quoted(&beside.name), what, fix));
+        }
         let what = tr!(
-            "is not recorded, though {stored} holds whole numbers, and {beside} is their {zero_point}; with a scale of 1 they do not give what was recorded",
+            "is not recorded, though {stored} holds whole numbers, and {beside} is their zero point; with a scale of 1 they do not give what was recorded",
             stored = quoted(&stored.name),
-            beside = quoted(&beside.name),
-            zero_point
+            beside = quoted(&beside.name)
         );
         return Err(Error::tensor(scale, what, tr!("record {scale}, too", scale)));
     }

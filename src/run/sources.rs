@@ -83,6 +83,11 @@ impl Sources {
         self.attn_mask.is_some() || self.has(Name::Mask) || self.has(Name::AttnBias)
     }
 
+    /// The mask that is given.
+    pub fn mask(&self) -> Option<&Tensor> {
+        self.attn_mask.as_ref().or(self.tensor(Name::Mask))
+    }
+
     /// The tensor of a step.
     pub fn tensor(&self, step: Name) -> Option<&Tensor> {
         self.tensors.get(&step)
@@ -117,7 +122,7 @@ impl Sources {
         sizes: &Sizes,
         is_said: bool,
     ) -> Result<Option<(Self, Tensor)>> {
-        let mask = self.attn_mask.as_ref().or(self.tensor(Name::Mask));
+        let mask = self.mask();
         let adds = |number: f64| number != 0.0 && number > LOW;
         let Some(mask) = mask else { return Ok(None) };
         if mask.dtype().is_float() && (!is_said || first_number(mask, adds)?.is_some()) {
