@@ -12,7 +12,8 @@ use base::memory::lacking;
 use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, FoundMask, Match, Paged, Qkv, listed, take_arguments, take_bias, take_mask, take_slopes,
+    Caller, FoundMask, Match, Paged, Qkv, listed, meanings, take_arguments, take_bias, take_mask,
+    take_slopes,
 };
 use program::Name;
 
@@ -59,7 +60,11 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         let format = (reading.start == Start::Heads).then_some(reading.format);
         let mut own = draft.clone();
         let taken = |name: &str| reading.matches.iter().any(|taken| taken.tensor == name);
-        own.record.entries.retain(|entry| !taken(&entry.name));
+        // What is told of a zero point need not be said to be left aside.
+        let is_told = |name: &Name| against.iter().any(|own| own.setting == name.as_str());
+        let is_understood =
+            |entry: &Entry| taken(&entry.name) || meanings(&entry.name).iter().any(is_told);
+        own.record.entries.retain(|entry| !is_understood(entry));
         let (left, differs) = written(&mut own.record, &reading)?;
         own.unmatched.extend(left);
         own.leave_scales()?;

@@ -8,12 +8,11 @@ use program::Name;
 /// So many readings are tried with other scales: the likeliest, and the same with X turned.
 const MOST: usize = 2;
 
+const MISSING: &str = "quantized-scale-missing";
+
 /// By which power of their scales weights are off that are used without them, divided by them, or scaled twice.
-const WAYS: [(&str, f64); 3] = [
-    ("quantized-scale-missing", -1.0),
-    ("quantized-scale-inverted", -2.0),
-    ("quantized-scale-twice", 1.0),
-];
+const WAYS: [(&str, f64); 3] =
+    [(MISSING, -1.0), ("quantized-scale-inverted", -2.0), ("quantized-scale-twice", 1.0)];
 
 /// The readings in which weights in few bits are not those that their scales make of them: all, or those of one projection.
 /// Where the numbers are no codes for certain, all may have been scaled before, which is no mistake.
@@ -30,7 +29,7 @@ pub fn with_other_scales(readings: &[Reading]) -> Vec<Reading> {
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 let rescaled = Some((part.clone(), power));
                 let mut other = Reading { rescaled, is_tentative: true, ..reading.clone() };
-                if power == -1.0 && !scales.are_codes && part.len() == names.len() {
+                if id == MISSING && !scales.are_codes && part.len() == names.len() {
                     for own in other.matches.iter_mut().filter(|own| is_weight_scale(&own.tensor)) {
                         let how = tr!("not applied: the numbers are scaled already");
                         *own = own.clone().read(how);
@@ -56,9 +55,7 @@ fn against(id: &'static str, weights: &[Name]) -> Contradiction {
     let names: Vec<&str> = weights.iter().map(|name| name.as_str()).collect();
     let names = lang::list(&names);
     let (recorded, summary) = match id {
-        "quantized-scale-missing" => {
-            (tr!("not applied"), tr!("{names}: codes are used without their scales", names))
-        }
+        MISSING => (tr!("not applied"), tr!("{names}: codes are used without their scales", names)),
         "quantized-scale-inverted" => {
             (tr!("divided by"), tr!("{names}: codes are divided by their scales", names))
         }

@@ -108,10 +108,10 @@ impl Layer {
         heads: Heads,
         read: impl Fn(&str) -> Result<Option<Tensor>>,
     ) -> Result<Weights> {
-        let scaled = Scaled::by(&read);
-        let weights = self.laid_out(heads, &|name| scaled.tensor(name))?;
-        let scales = scaled.scales(&weights, |read| self.laid_out(heads, read))?;
-        let matches = [weights.matches, scaled.matches.into_inner()].concat();
+        let in_few_bits = Scaled::by(&read);
+        let weights = self.laid_out(heads, &|name| in_few_bits.tensor(name))?;
+        let scales = in_few_bits.scales(&weights, |read| self.laid_out(heads, read))?;
+        let matches = [weights.matches, in_few_bits.matches.into_inner()].concat();
         Ok(Weights { matches, scales, ..weights })
     }
 
