@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::evidence::Evidence;
-use super::given_masks::MASKS;
+use super::found_mask::MASKS;
 use super::matched::Match;
 use super::names::{is_called, last_segment};
 use super::numbers::{listed, numbers, written};

@@ -2,7 +2,7 @@
 
 use candle_core::{Device, Tensor};
 
-use super::given_masks::FoundMask;
+use super::found_mask::FoundMask;
 use base::error::Result;
 use base::memory::lacking;
 

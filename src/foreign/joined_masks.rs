@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 
 use super::contradiction::Contradiction;
-use super::given_masks::{FoundMask, states_items};
+use super::found_mask::{FoundMask, states_items};
 use super::matched::Match;
 use super::names::last_segment;
 use super::numbers::numbers;

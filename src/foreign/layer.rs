@@ -110,7 +110,8 @@ impl Layer {
     ) -> Result<Weights> {
         let in_few_bits = Scaled::by(&read);
         let weights = self.laid_out(heads, &|name| in_few_bits.tensor(name))?;
-        let scales = in_few_bits.scales(&weights, |read| self.laid_out(heads, read))?;
+        let scales =
+            in_few_bits.scales(&weights.matches, |read| Ok(self.laid_out(heads, read)?.tensors))?;
         let matches = [weights.matches, in_few_bits.matches.into_inner()].concat();
         Ok(Weights { matches, scales, ..weights })
     }

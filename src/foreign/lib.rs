@@ -17,6 +17,7 @@ mod delta;
 mod delta_tensors;
 mod evidence;
 mod few_bits;
+mod found_mask;
 mod given_masks;
 mod hints;
 mod inputs;
@@ -50,9 +51,9 @@ pub use axis_order::AxisOrder;
 pub use contradiction::Contradiction;
 pub use delta::{DeltaRule, delta_rules};
 pub use evidence::{Evidence, precision};
+pub use found_mask::{FoundMask, states_items};
 pub use given_masks::{
-    Caller, FoundMask, either_way, holds_ones, states_items, take_bias, take_kept, take_mask,
-    take_slopes,
+    Caller, either_way, holds_ones, take_bias, take_kept, take_mask, take_slopes,
 };
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;

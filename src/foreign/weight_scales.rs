@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Tensor};
 
-use super::layer::Weights;
 use super::matched::Match;
 use super::names::last_segment;
 use super::numbers::numbers;
@@ -56,11 +55,12 @@ impl<'r, R: Fn(&str) -> Result<Option<Tensor>>> Scaled<'r, R> {
         Self { read, matches: RefCell::default(), factors: RefCell::default() }
     }
 
-    /// The scales of the weights that were read, of which `lay_out` makes what it made of the weights themselves.
+    /// The scales of the weights that were read, by what was taken as what. `lay_out` makes of them what it made of the weights
+    /// themselves.
     pub fn scales(
         &self,
-        weights: &Weights,
-        lay_out: impl Fn(&dyn Fn(&str) -> Result<Option<Tensor>>) -> Result<Weights>,
+        matches: &[Match],
+        lay_out: impl Fn(&dyn Fn(&str) -> Result<Option<Tensor>>) -> Result<HashMap<Name, Tensor>>,
     ) -> Result<WeightScales> {
         let factors = self.factors.borrow();
         if factors.is_empty() {
@@ -71,10 +71,10 @@ impl<'r, R: Fn(&str) -> Result<Option<Tensor>>> Scaled<'r, R> {
             None => Ok((self.read)(name)?.map(|own| own.ones_like()).transpose()?),
         })?;
         let is_scaled = |name: &Name| {
-            let mut own = weights.matches.iter().filter(|own| own.step == name.as_str());
+            let mut own = matches.iter().filter(|own| own.step == name.as_str());
             own.any(|own| factors.contains_key(&own.tensor))
         };
-        let scales = laid_out.tensors.into_iter().filter(|(name, _)| is_scaled(name));
+        let scales = laid_out.into_iter().filter(|(name, _)| is_scaled(name));
         let are_codes = factors.values().all(|(_, are_codes)| *are_codes);
         Ok(WeightScales { factors: scales.collect(), are_codes })
     }
