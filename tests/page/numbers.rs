@@ -1,8 +1,11 @@
 //! Every number of a page, and what it is made of, is what the library says.
 
+use std::sync::LazyLock;
+
 use mha_trace::program::{Cell, Factor, Term};
 use mha_trace::view::{Block, View, trace_html, trace_page};
 use mha_trace::{Config, Run, Settings, Sources, Trace};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::browser::browse;
@@ -77,6 +80,28 @@ const EXPLAINED: &str = "
     return told;
 ";
 
+/// A page in a browser: its numbers explained, and its tables. Both tests read them, and pages are opened once.
+struct Opened {
+    config: Config,
+    trace: Trace,
+    explained: Value,
+    tables: Value,
+}
+
+/// The pages of all runs, opened on as many threads as the tests have; none where there is no browser.
+fn opened() -> &'static [Opened] {
+    static OPENED: LazyLock<Vec<Opened>> = LazyLock::new(|| {
+        let probe = format!("return [(() => {{{EXPLAINED}}})(), (() => {{{TABLES}}})()];");
+        let open = |(config, trace): (Config, Trace)| {
+            let html = trace_html(&trace, &config, spelled).expect("it is written");
+            let mut told = browse(&html, "", &probe)?;
+            Some(Opened { explained: told[0].take(), tables: told[1].take(), config, trace })
+        };
+        runs().into_par_iter().filter_map(open).collect()
+    });
+    &OPENED
+}
+
 fn number(text: &Value) -> f64 {
     let number = text.as_str().and_then(|text| text.parse().ok());
     number.unwrap_or_else(|| panic!("{text} is no number"))
@@ -91,9 +116,7 @@ fn is_near(left: f64, right: f64) -> bool {
 
 #[test]
 fn every_number_is_explained_as_by_the_library() {
-    for (config, trace) in runs() {
-        let html = trace_html(&trace, &config, spelled).expect("it is written");
-        let Some(told) = browse(&html, "", EXPLAINED) else { return };
+    for Opened { trace, explained: told, .. } in opened() {
         for step in trace.steps() {
             let cells = told[step.name.as_str()].as_array().expect("a step");
             assert_eq!(cells.len() as u128, step.axes.count(), "{}", step.name);
@@ -157,13 +180,11 @@ fn named(axis: &str, place: &str) -> String {
 
 #[test]
 fn tables_are_those_of_the_tool() {
-    for (config, trace) in runs() {
+    for Opened { config, trace, tables: told, .. } in opened() {
         let names: Vec<String> = trace.steps().iter().map(|step| step.name.to_string()).collect();
         let view = View { steps: Some(names), full: true, ..View::default() };
-        let html = trace_html(&trace, &config, spelled).expect("it is written");
-        let Some(told) = browse(&html, "", TABLES) else { return };
         let (mut step, mut at) = (String::new(), 0);
-        for block in trace_page(&trace, &config, &view) {
+        for block in trace_page(trace, config, &view) {
             match block.expect("it can be read") {
                 Block::Step(head) => (step, at) = (head.name, 0),
                 Block::Grid(grid) => {
