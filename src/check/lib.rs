@@ -60,7 +60,7 @@ mod tolerance;
 mod trend;
 mod written;
 
-pub use by_layer::{ByLayer, How, Line, Named, Open, Split, Unshard, by_layer};
+pub use by_layer::{ByLayer, How, LeftOver, Line, Named, Open, Split, Unshard, by_layer};
 pub use check::{Checked, check, checked};
 pub use compare::Comparison;
 pub use diff::{Compared, OneSided, compared, diff};

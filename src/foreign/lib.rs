@@ -59,7 +59,7 @@ pub use names::{
 };
 pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};
-pub use partners::matched;
+pub use partners::{matched, read_as_logits};
 pub use parts::{as_kept, is_of_flashinfer, join_states};
 pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
@@ -68,4 +68,4 @@ pub use selected::take_selection;
 pub use smoothed::without_scale;
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
-pub use whole::{Node, Part as ModelPart, is_record, nodes, shifted};
+pub use whole::{Node, Part as ModelPart, is_record, is_weight, nodes, shifted};

@@ -12,7 +12,7 @@ use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
 use super::cut::with_weights_of_ranks;
-use super::decoding::first_wrong_pass;
+use super::decoding::{Meant, first_wrong_pass, with_other_items};
 use super::entries::{given, in_one_type, seen_outside, take_from};
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
@@ -48,6 +48,9 @@ pub fn checked(
     let by_itself = || by_itself(sides, (at, [node, partner]), &own, found, tolerances);
     let meant = sides.left.records(&node.path);
     let [meant] = meant[..] else {
+        if own.is_empty() {
+            return without_records(sides, (at, node, partner), &meant, tolerances);
+        }
         let passes = pass_by_pass(sides, (at, &node.path), [&meant, &own], found, tolerances)?;
         return passes.map_or_else(by_itself, |found| Ok(Some(found)));
     };
@@ -95,7 +98,10 @@ pub fn checked(
     let record = Record { config: Some(settings), entries };
     let is_cached = sides.right.ranks.passes.len() > 1;
     let of_pass = || match own[..] {
-        [] if is_cached => first_wrong_pass(sides, at, (path, &record), tolerances),
+        [] if is_cached => {
+            let found = first_wrong_pass(sides, at, (path, &Meant::Whole(&record)), tolerances);
+            found.map(|found| found.map(|(report, _)| report))
+        }
         _ => Ok(None),
     };
     match verdict(path, record.clone(), tolerances) {
@@ -212,6 +218,30 @@ fn pass_by_pass(
         facts = shown_by_records(sides, at, meant, own)?;
     }
     Ok(Some((first, facts)))
+}
+
+/// The verdict on the passes of a cache of which the port recorded no more than what its attention got and gave, where the
+/// reference has a record of each.
+fn without_records(
+    sides: &Sides,
+    (at, node, partner): (usize, &Node, &Node),
+    meant: &[&PathBuf],
+    tolerances: &Tolerances,
+) -> Result<Option<(Option<Report>, Vec<String>)>> {
+    if sides.right.ranks.count > 1 {
+        return Ok(None);
+    }
+    let path = Path::new(&partner.path);
+    let found = first_wrong_pass(sides, at, (path, &Meant::Passes(meant)), tolerances)?;
+    let Some((report, record)) = found else { return Ok(None) };
+    if explains(&report) {
+        return Ok(Some((Some(report), Vec::new())));
+    }
+    let mut others = with_settings_of_others(sides, &node.path, &record)?;
+    others.extend(counting_padding(&record));
+    others.extend(with_other_items(&record)?);
+    let told = that_fits(others, path, tolerances);
+    Ok(Some((Some(report).filter(|_| told.is_none()), told.into_iter().collect())))
 }
 
 /// A verdict that names several mistakes, or the one among them that is left where the record holds what earlier passes wrote to

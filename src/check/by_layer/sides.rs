@@ -7,10 +7,11 @@ use candle_core::Tensor;
 use super::align::{Alignment, align};
 use super::measure::{Beside, Measure, Source, measure};
 use super::part::Parameters;
+use super::computed::with_computed;
 use super::ranks::{Ranks, Unshard};
 use base::error::{Error, Result};
 use file::{Bundle, Recording, open_ranks};
-use foreign::{ModelPart, Node, is_record, matched, nodes};
+use foreign::{ModelPart, Node, is_record, matched, nodes, read_as_logits};
 
 /// A side of the comparison.
 pub struct Side {
@@ -253,8 +254,11 @@ impl Sides {
     /// Opens both sides. Where one is of several ranks, these are joined as the other one has it.
     pub fn open(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<Self> {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
-        let (mut left_side, right_side) =
-            (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
+        let mut right_side = Side::new(right, right_ranks)?;
+        let mut left_side = Side::new(left, with_computed(left_ranks, &right_side)?)?;
+        for (own, others) in left_side.nodes.iter_mut().zip(&mut right_side.nodes) {
+            read_as_logits(own, others);
+        }
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =
             right_side.nodes.iter().map(|nodes| matched(own, nodes)).collect();
