@@ -51,7 +51,7 @@ pub use given_masks::{
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub use inputs::{Inputs, find_inputs, with_batch};
-pub use layout::{has_layer, layers_of, read_weights};
+pub use layout::{has_layer, layers_of, projected, read_weights};
 pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
 pub use names::{

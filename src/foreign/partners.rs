@@ -142,9 +142,8 @@ fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
         is_below(&node.path, &own.path)
             || is_of_layer(node) && (inner.is_empty() || is_below(within, inner))
     };
-    let is_module = |node: &Node| {
-        node.path == own.path || is_of_layer(node) && layer_of(&node.path).1 == inner
-    };
+    let is_module =
+        |node: &Node| node.path == own.path || is_of_layer(node) && layer_of(&node.path).1 == inner;
     let is_said = recording.iter().any(|node| !node.reads.is_empty())
         && !recording.iter().any(|node| !node.is_input && is_module(node));
     let last = recording.iter().rposition(|node| !node.is_input && is_within(node));

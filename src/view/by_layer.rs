@@ -214,7 +214,16 @@ fn verdict(found: &ByLayer) -> String {
     let (inherited, error) =
         (magnitude(line.inherited.unwrap_or(0.0)), magnitude(line.error.unwrap_or(0.0)));
     let reads_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
+    let between = passed_over(found, line);
     let first = match line.how {
+        How::Inferred if reads_equal && !between.is_empty() => tr!(
+            "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; what stands between was not recorded, and may be wrong: {between}",
+            place,
+            name,
+            inherited,
+            error,
+            between = listed(&between).map_or(String::new(), |(_, names)| names)
+        ),
         How::Inferred if reads_equal => tr!(
             "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; that its inputs are equal is inferred",
             place,
@@ -250,11 +259,23 @@ fn verdict(found: &ByLayer) -> String {
         ),
     };
     let is_inner = ["attn", "attention"].iter().any(|word| line.path.contains(word));
-    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm || is_whole {
+    let is_attention =
+        line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm;
+    if is_attention || is_whole || !between.is_empty() {
         first
     } else {
         tr!("not attention: {first}", first)
     }
+}
+
+/// The modules of its layer that stand between the first wrong part and what was compared before it, if attention is among them.
+fn passed_over(found: &ByLayer, line: &Line) -> Vec<String> {
+    let before = found.lines.get(..found.first.unwrap_or(0)).unwrap_or_default();
+    let start = before.iter().rposition(|own| own.error.is_some()).map_or(0, |at| at + 1);
+    let between = before.iter().skip(start).filter(|own| own.layer == line.layer);
+    let between: Vec<&Line> = between.filter(|own| own.part != ModelPart::Between).collect();
+    let has_attention = between.iter().any(|own| own.part == ModelPart::Attention);
+    between.iter().filter(|_| has_attention).map(|own| own.name.clone()).collect()
 }
 
 /// Whether what a layer gives in the end is all of it that was compared.

@@ -12,8 +12,8 @@ use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::clues::clue;
 use super::cut::with_weights_of_ranks;
-use super::decoding::{Meant, first_wrong_pass, with_other_items};
-use super::entries::{given, in_one_type, seen_outside, take_from};
+use super::decoding::{Meant, first_wrong_pass};
+use super::entries::{given, in_one_type, projections, seen_outside, take_from};
 use super::join::Joined;
 use super::measure::{Measure, apart, tolerance_of};
 use super::other_layers::with_settings_of_others;
@@ -115,7 +115,13 @@ pub fn checked(
         Ok(report) => {
             let of_chunks =
                 if explains(&report) { None } else { in_chunks(sides, path, &record, tolerances) };
-            let report = of_chunks.unwrap_or(report);
+            let within = match &of_chunks {
+                None if kept.is_none() && own.is_empty() && !explains(&report) => {
+                    by_projections(sides, (at, partner), (&reference, &record), tolerances)?
+                }
+                _ => None,
+            };
+            let report = of_chunks.or(within).unwrap_or(report);
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
             facts.extend(other);
@@ -239,7 +245,6 @@ fn without_records(
     }
     let mut others = with_settings_of_others(sides, &node.path, &record)?;
     others.extend(counting_padding(&record));
-    others.extend(with_other_items(&record)?);
     let told = that_fits(others, path, tolerances);
     Ok(Some((Some(report).filter(|_| told.is_none()), told.into_iter().collect())))
 }
@@ -387,6 +392,24 @@ fn masks(sides: &Sides, at: usize, left: &[&PathBuf], right: &[&PathBuf]) -> Res
         )
     });
     Ok(missing.into_iter().chain([told]).collect())
+}
+
+/// The verdict with the queries, keys and values that modules within the port's attention gave, if that explains it: of right
+/// ports these may stand in another order.
+fn by_projections(
+    sides: &Sides,
+    (at, partner): (usize, &Node),
+    (reference, record): (&Bundle, &Record),
+    tolerances: &Tolerances,
+) -> Result<Option<Report>> {
+    let more = projections(sides, partner, reference)?;
+    if more.is_empty() || sides.aligned(at).is_some() {
+        return Ok(None);
+    }
+    let entries = in_one_type(record.entries.iter().cloned().chain(more).collect())?;
+    let record = Record { entries, ..record.clone() };
+    let report = verdict(Path::new(&partner.path), record, tolerances).ok();
+    Ok(report.filter(explains))
 }
 
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.

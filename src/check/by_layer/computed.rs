@@ -47,8 +47,7 @@ fn computed(
     let mut own = ranks.records.iter().filter(|(own, _)| Some(own.as_str()) == stem);
     let (Some((_, path)), None) = (own.next(), own.next()) else { return Ok(None) };
     let record = open_place(path)?;
-    let is_output =
-        |own: &Info| own.name == Name::Output.as_str() && own.shape == info.shape;
+    let is_output = |own: &Info| own.name == Name::Output.as_str() && own.shape == info.shape;
     let Some(place) = record.infos().iter().position(is_output) else { return Ok(None) };
     let Some((width, outer)) = info.shape.split_last() else { return Ok(None) };
     let rows: Vec<usize> = (0..outer.iter().product::<usize>().min(FEW)).collect();

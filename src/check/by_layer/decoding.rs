@@ -19,8 +19,6 @@ use program::{Name, Role, Trace, wide};
 
 /// So many passes are looked at: what is wrong is so from the first ones on, or where a window ends.
 const MOST_PASSES: usize = 64;
-/// The slots of so many items are tried.
-const MOST_ITEMS: usize = 8;
 
 /// Keys and values as a cache holds them, the last of it that a run has.
 const HELD: [(Name, &[Name]); 2] = [
@@ -180,31 +178,6 @@ impl Meant<'_> {
             }
         }
     }
-}
-
-/// The record of a pass whose cache has the slots of other items, and what would be wrong then.
-pub fn with_other_items(own: &Record) -> Result<Vec<(Record, String)>> {
-    let mut all = Vec::new();
-    for (names, what) in [
-        (&[Name::VPast][..], tr!("values")),
-        (&[Name::KPast][..], tr!("keys")),
-        (&[Name::KPast, Name::VPast][..], tr!("keys and values")),
-    ] {
-        let is_it = |entry: &&Entry| names.iter().any(|name| entry.name == name.as_str());
-        let items = own.entries.iter().find(is_it).map_or(1, |entry| entry.tensor.dim(0).unwrap_or(1));
-        for by in 1..items.min(MOST_ITEMS) {
-            let mut record = own.clone();
-            for entry in record.entries.iter_mut().filter(|entry| is_it(&&**entry)) {
-                let (one, other) =
-                    (entry.tensor.narrow(0, by, items - by)?, entry.tensor.narrow(0, 0, by)?);
-                entry.tensor = Tensor::cat(&[one, other], 0)?;
-            }
-            let each = tr!("item {own} has those of item {from}", own = 0, from = by);
-            let told = tr!("the cached {what} are those of other items: {each}", what, each);
-            all.push((record, told));
-        }
-    }
-    Ok(all)
 }
 
 /// What a node is in a pass of the port, as (item, token, feature): in one of its passes, or in the tokens from one on that are

@@ -6,8 +6,8 @@ use super::measure::{apart, tolerance_of};
 use super::other_layers::{behind_rotation, has};
 use super::sides::Sides;
 use base::error::Result;
-use file::{Bundle, Entry};
-use foreign::Node;
+use file::{Bundle, Entry, Info};
+use foreign::{Node, projected};
 use program::{Name, Role, wide};
 
 /// The steps of a record that are given, of those that are asked for.
@@ -83,6 +83,26 @@ pub fn seen_outside(
         if let (Some([_, own]), Some(node)) = (sides.picked(place, rows)?, sides.nodes().get(place))
         {
             let own = if kept.is_some() { own } else { own.reshape(node.shape.as_slice())? };
+            entries.push(Entry::of(name.as_str(), own));
+        }
+    }
+    Ok(entries)
+}
+
+/// The queries, keys and values that modules within the port's attention gave, in the shapes that the reference has them in.
+pub fn projections(sides: &Sides, partner: &Node, reference: &Bundle) -> Result<Vec<Entry>> {
+    let [nodes] = sides.right.nodes.as_slice() else { return Ok(Vec::new()) };
+    let mut entries = Vec::new();
+    for node in nodes.iter().filter(|node| !node.is_input) {
+        let inner = node.path.strip_prefix(partner.path.as_str());
+        let Some(name) = inner.and_then(|own| own.strip_prefix(['.', '/'])).and_then(projected)
+        else {
+            continue;
+        };
+        let is_it = |info: &Info| info.name == name.as_str() && info.shape == node.shape;
+        let source = sides.right.source(0, node);
+        if let Some(source) = source.filter(|_| reference.infos().iter().any(is_it)) {
+            let own = source.rows(0, node.rows())?.reshape(node.shape.as_slice())?;
             entries.push(Entry::of(name.as_str(), own));
         }
     }

@@ -91,9 +91,8 @@ fn nearer(sides: &Sides, at: usize) -> Result<Option<usize>> {
     let mut best = None;
     let mut most = if off <= tolerance { 0.0 } else { (off / NEARER).min(NEAR) };
     for (place, free) in nodes.iter().enumerate() {
-        let is_free = free.layer == node.layer
-            && free.shape == node.shape
-            && sides.partner(place).is_none();
+        let is_free =
+            free.layer == node.layer && free.shape == node.shape && sides.partner(place).is_none();
         if is_free && let Some(meant) = sides.picked_left(place, &rows)? {
             let off = apart(&meant, &own)?;
             if off < most {

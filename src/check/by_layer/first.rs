@@ -180,6 +180,14 @@ fn explained(
         facts.push(tr!("it reads {other}, not {meant}", other, meant));
         report = None;
     }
+    if facts.is_empty()
+        && !is_explained
+        && let Some(told) = exact.parameters_of_another(at, found)?
+    {
+        facts.push(told);
+        report = None;
+    }
+    let is_of_port = beside.is_some();
     if facts.is_empty() && beside.is_none() && are_equal {
         beside = exact.beside(at, found, true)?;
         report = match &beside {
@@ -199,6 +207,9 @@ fn explained(
     }
     let part = node.part.told();
     let what = match beside.and_then(|beside| beside.function()) {
+        _ if !is_of_port && report.is_some() => {
+            tr!("{part}, computed from the reference's inputs, as the port recorded none", part)
+        }
         Some(function) => {
             tr!("{part}, computed from the port's own inputs as {function}", part, function)
         }

@@ -1,14 +1,14 @@
 //! How do tensors of several ranks make up those of one device? Shapes say it, and where they do not, numbers do.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
 use base::error::Result;
-use file::{Bundle, Info, Join, Piece};
-use foreign::{ModelPart, Node, nodes, read_as_logits};
+use file::{Bundle, Info, Join, Piece, open_place};
+use foreign::{ModelPart, Node, nodes, projected, read_as_logits};
 use program::{Name, wide};
 
 /// So many numbers of each piece tell which one it is.
@@ -36,6 +36,8 @@ enum Alike {
 /// How the tensors of some ranks were joined.
 #[derive(Debug, Clone, Default)]
 pub struct Joined {
+    /// The records of the reference's attentions.
+    records: Vec<(String, PathBuf)>,
     /// How many tensors are the same on all ranks, added up, or side by side.
     pub counts: [usize; 3],
     /// Tensors whose pieces stand in another order than the ranks do: of each rank, or half of one, the piece that it holds; and
@@ -50,6 +52,11 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// Nothing yet, of which the reference has these records of attentions.
+    pub fn beside(records: Vec<(String, PathBuf)>) -> Self {
+        Self { records, ..Self::default() }
+    }
+
     /// The tensors of ranks as those of one device, in the shapes of `whole`.
     pub fn join(&mut self, whole: &Bundle, path: &Path, ranks: Vec<Bundle>) -> Result<Bundle> {
         let mut all: Vec<(Info, Vec<Own>)> = Vec::new();
@@ -93,6 +100,8 @@ impl Joined {
         let Some((rank, at)) = own.first().copied() else {
             return Ok(Some((Join::One(0, 0), None)));
         };
+        let record = if meant.is_none() { self.recorded(&info.name)? } else { None };
+        let (whole, meant) = record.as_ref().map_or((whole, meant), |(file, at)| (file, Some(*at)));
         let one = Some((Join::One(rank, at), None));
         let shapes: Vec<&[usize]> = own
             .iter()
@@ -115,12 +124,8 @@ impl Joined {
             self.counts[2] += 1;
             return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
-        let alike = self.alike(
-            known.map(|(at, _)| (whole, at)),
-            ranks,
-            own,
-            (&info.name, is_last),
-        )?;
+        let alike =
+            self.alike(known.map(|(at, _)| (whole, at)), ranks, own, (&info.name, is_last))?;
         let Some(alike) = alike else { return Ok(None) };
         self.counts[usize::from(alike == Alike::Sum)] += 1;
         Ok(match alike {
@@ -131,6 +136,20 @@ impl Joined {
                 Some((Join::One(rank, place), None))
             }
         })
+    }
+
+    /// The record of the attention that a module of that name stands in, and where it has what that gives.
+    fn recorded(&self, name: &str) -> Result<Option<(Bundle, usize)>> {
+        let path = name.strip_suffix(".out").unwrap_or(name);
+        let Some((stem, module)) = path.rsplit_once('.') else { return Ok(None) };
+        let mut own = self.records.iter().filter(|(own, _)| own == stem);
+        let (Some(step), Some((_, path)), None) = (projected(module), own.next(), own.next())
+        else {
+            return Ok(None);
+        };
+        let file = open_place(path)?;
+        let at = file.infos().iter().position(|info| info.name == step.as_str());
+        Ok(at.map(|at| (file, at)))
     }
 
     /// Whether tensors of one shape are partial sums, or the same on all ranks, or should be the same.

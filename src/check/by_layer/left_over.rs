@@ -34,8 +34,8 @@ impl LeftOver {
             let layers = own.iter().rposition(|node| node.layer.is_some());
             for (at, node) in own.iter().enumerate().filter(|(at, _)| !taken.contains(at)) {
                 right.push(node.name.clone());
-                let may_be_end = !node.is_input
-                    && !matches!(node.part, ModelPart::Embedding | ModelPart::Norm);
+                let may_be_end =
+                    !node.is_input && !matches!(node.part, ModelPart::Embedding | ModelPart::Norm);
                 if may_be_end && layers.is_some_and(|layers| at > layers) {
                     ends.push(node.name.clone());
                 }

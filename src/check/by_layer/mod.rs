@@ -21,6 +21,7 @@ mod measure;
 mod mixture;
 mod mixtures;
 mod other_layers;
+mod other_parameters;
 mod parameters;
 mod part;
 mod passes;

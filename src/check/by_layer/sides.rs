@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use candle_core::Tensor;
 
 use super::align::{Alignment, align};
+use super::computed::with_computed;
 use super::measure::{Beside, Measure, Source, measure};
 use super::part::Parameters;
-use super::computed::with_computed;
 use super::ranks::{Ranks, Unshard};
 use base::error::{Error, Result};
 use file::{Bundle, Recording, open_ranks};
@@ -211,7 +211,7 @@ fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ran
     let (left_ranks, right_ranks) =
         (only(open_ranks(left, is_record)?), only(open_ranks(right, is_record)?));
     let joined = |one: &Ranks, place: &Path, ranks: Vec<Recording>| match one.passes.first() {
-        Some(whole) => Ranks::join(whole, place, ranks, stated),
+        Some(whole) => Ranks::join((one, whole), place, ranks, stated),
         None => Err(Error::file(
             place,
             tr!("holds no tensor that a part of a model gave"),
