@@ -54,7 +54,8 @@ pub fn first_wrong_pass(
         let first = before.as_ref().map_or(0, |(count, _)| *count);
         let stated = meant.tokens(pass)?;
         let seen = |place: usize| of_pass(sides, place, (pass, items), (first, stated));
-        let (Some(x), Some(own)) = (seen(read)?, seen(at)?) else { return Ok(None) };
+        let x = if sides.partner(read).is_some() { seen(read)? } else { meant.read(pass)? };
+        let (Some(x), Some(own)) = (x, seen(at)?) else { return Ok(None) };
         let count = x.dim(1)?;
         if own.dim(1)? != count
             || first + count > length
@@ -145,6 +146,13 @@ impl Meant<'_> {
             Self::Whole(_) => sides.right.nodes.len(),
             Self::Passes(records) => records.len(),
         }
+    }
+
+    /// What attention reads in the record of a pass.
+    fn read(&self, pass: usize) -> Result<Option<Tensor>> {
+        let Self::Passes(records) = self else { return Ok(None) };
+        let Some(path) = records.get(pass) else { return Ok(None) };
+        open_place(path)?.tensor(Name::X.as_str())
     }
 
     /// How many tokens the record of a pass says that this has.

@@ -80,9 +80,8 @@ fn nearer(sides: &Sides, at: usize) -> Result<Option<usize>> {
     let (Some(node), Some((_, other))) = (nodes.get(at), sides.partner(at)) else {
         return Ok(None);
     };
-    let is_module = !node.is_input
-        && !matches!(node.part, ModelPart::Norm | ModelPart::Between | ModelPart::Layer);
-    if node.layer.is_none() || node.name == other.name || !is_module {
+    let is_stream = matches!(other.part, ModelPart::Norm | ModelPart::Between | ModelPart::Layer);
+    if node.layer.is_none() || node.name == other.name || is_stream {
         return Ok(None);
     }
     let rows = sides.some_rows(at, 0, FEW);
