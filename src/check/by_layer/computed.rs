@@ -2,7 +2,6 @@
 
 use super::measure::{Source, apart, tolerance_of};
 use super::ranks::Ranks;
-use super::sides::Side;
 use base::error::Result;
 use file::{Bundle, Info, Join, open_place};
 use program::Name;
@@ -12,12 +11,13 @@ const FEW: usize = 8;
 
 /// A recording with what its attentions compute as nodes of their own, before what their modules give, where that is more, and
 /// the other side has not what these modules give.
-pub fn with_computed(mut ranks: Ranks, other: &Side) -> Result<Ranks> {
+pub fn with_computed(mut ranks: Ranks, has_other: impl Fn(&str) -> bool) -> Result<Ranks> {
     let [file] = ranks.passes.as_slice() else { return Ok(ranks) };
     let (mut records, mut tensors) = (Vec::new(), Vec::new());
     for (at, info) in file.infos().iter().enumerate() {
-        let is_there = other.nodes.iter().flatten().any(|node| node.name == info.name);
-        if !is_there && let Some((record, place)) = computed(&ranks, file, (at, info))? {
+        if !has_other(&info.name)
+            && let Some((record, place)) = computed(&ranks, file, (at, info))?
+        {
             let stem = info.name.strip_suffix(".out").unwrap_or(&info.name);
             let call = info.formula.as_deref().and_then(|call| call.split_once('('));
             let formula = call.map(|(_, arguments)| format!("Linear({arguments}"));

@@ -106,15 +106,15 @@ impl Meant<'_> {
                     record.entries.iter().any(|entry| entry.name == Name::Concat.as_str());
                 let output = if has_concat { Name::Concat } else { Name::Output };
                 let settings = record.config.as_ref();
-                let sizes = settings.and_then(|own| Some((own.batch?, own.seq_len?)));
-                Ok(sizes.map(|(items, length)| (items, length, output)))
+                let of_both = settings.and_then(|own| Some((own.batch?, own.seq_len?, output)));
+                Ok(of_both)
             }
             Self::Passes(records) => {
                 let (mut items, mut length, mut first) = (None, 0, None);
                 for path in *records {
                     let file = open_place(path)?;
-                    let sizes = file.config().and_then(|own| Some((own.batch?, own.seq_len?)));
-                    let Some((own, count)) = sizes else { return Ok(None) };
+                    let stated = file.config().and_then(|own| Some((own.batch?, own.seq_len?)));
+                    let Some((own, count)) = stated else { return Ok(None) };
                     if *items.get_or_insert(own) != own {
                         return Ok(None);
                     }

@@ -143,12 +143,12 @@ impl Joined {
         let path = name.strip_suffix(".out").unwrap_or(name);
         let Some((stem, module)) = path.rsplit_once('.') else { return Ok(None) };
         let mut own = self.records.iter().filter(|(own, _)| own == stem);
-        let (Some(step), Some((_, path)), None) = (projected(module), own.next(), own.next())
+        let (Some(given), Some((_, path)), None) = (projected(module), own.next(), own.next())
         else {
             return Ok(None);
         };
         let file = open_place(path)?;
-        let at = file.infos().iter().position(|info| info.name == step.as_str());
+        let at = file.infos().iter().position(|info| info.name == given.as_str());
         Ok(at.map(|at| (file, at)))
     }
 

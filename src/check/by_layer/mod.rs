@@ -11,6 +11,7 @@ mod embeddings;
 mod entries;
 mod exact;
 mod experts;
+mod facts;
 mod false_matches;
 mod first;
 mod found;

@@ -255,7 +255,8 @@ impl Sides {
     pub fn open(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<Self> {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
         let mut right_side = Side::new(right, right_ranks)?;
-        let mut left_side = Side::new(left, with_computed(left_ranks, &right_side)?)?;
+        let has = |name: &str| right_side.nodes.iter().flatten().any(|node| node.name == name);
+        let mut left_side = Side::new(left, with_computed(left_ranks, has)?)?;
         for (own, others) in left_side.nodes.iter_mut().zip(&mut right_side.nodes) {
             read_as_logits(own, others);
         }
