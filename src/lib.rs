@@ -128,9 +128,9 @@ pub mod check {
     #[doc(inline)]
     pub use ::check::{
         ByLayer, Cause, Checked, Clue, Compared, Comparison, Contradiction, Diagnosis, Finding,
-        How, Line, Named, NonFinite, Number, OneSided, Open, PaddedRows, Pairs, PerStep, Place,
-        Report, Split, Status, StepReport, Tolerance, Tolerances, Unshard, Verdict, by_layer,
-        check, checked, compared, diff, reports_json,
+        How, LeftOver, Line, Named, NonFinite, Number, OneSided, Open, PaddedRows, Pairs, PerStep,
+        Place, Report, Split, Status, StepReport, Tolerance, Tolerances, Unshard, Verdict,
+        by_layer, check, checked, compared, diff, reports_json,
     };
 
     /// The known mistakes, by their names.

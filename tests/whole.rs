@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::{Device, Tensor};
 use common::fixtures;
-use mha_trace::check::{ByLayer, How, Tolerances, Unshard, by_layer};
+use mha_trace::check::{ByLayer, How, Tolerances, Unshard, Verdict, by_layer};
 use mha_trace::file::Bundle;
 use mha_trace::foreign::ModelPart;
 
@@ -84,6 +84,163 @@ fn what_a_module_gives_stands_beside_its_last_part() {
     let told =
         "it reads bert.embeddings.word_embeddings.out + bert.embeddings.position_embeddings.out";
     assert!(summaries(&found)[0].starts_with(told), "{:?}", summaries(&found));
+}
+
+/// The tensors of the reference's modules, under the names that are given to some of them.
+fn of_reference(reference: &str, named: &[(&str, &str)]) -> HashMap<String, Tensor> {
+    let bundle = Bundle::open(&at(reference).join("parts.safetensors")).expect("opens");
+    let tensor = |name: &str| bundle.tensor(name).expect("reads").expect("is there");
+    named.iter().map(|(own, name)| ((*name).to_owned(), tensor(own))).collect()
+}
+
+fn saved(tensors: &HashMap<String, Tensor>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("port.safetensors");
+    candle_core::safetensors::save(tensors, &path).expect("written");
+    (folder, path)
+}
+
+/// Other libraries call them otherwise, and their width tells what they are.
+#[test]
+fn logits_of_any_name_are_compared() {
+    let layer = ("model.layers.2.out", "layers.2");
+    for name in [
+        "output",
+        "output_layer",
+        "transformer.output_layer",
+        "head",
+        "score",
+        "predictions",
+        "decoder.output_projection",
+        "cls.decoder",
+        "out",
+    ] {
+        let mut port = of_reference("llama-reference", &[layer, ("lm_head.out", name)]);
+        let (_folder, path) = saved(&port);
+        let found = compared(&at("llama-reference"), &path);
+        assert!(found.is_same() && found.compared() == 2, "{name}: {:?}", found.left_over);
+        let wrong = (port[name].clone() * 1.5).expect("numbers");
+        port.insert(name.to_owned(), wrong);
+        let (_folder, path) = saved(&port);
+        let found = compared(&at("llama-reference"), &path);
+        assert_eq!(wrong_parts(&found), ["lm_head.out"], "{name}");
+    }
+    // Neither side says what it is.
+    let port = of_reference(
+        "bert-reference",
+        &[
+            ("bert.encoder.layer.0.output.LayerNorm.out", "layer_0"),
+            ("cls.predictions.decoder.out", "out"),
+        ],
+    );
+    let (_folder, path) = saved(&port);
+    let found = compared(&at("bert-reference"), &path);
+    assert!(found.is_same() && found.compared() == 2, "{:?}", found.left_over);
+}
+
+#[test]
+fn what_is_compared_with_nothing_is_told() {
+    let layer = ("model.layers.2.out", "layers.2");
+    let mut port = of_reference("llama-reference", &[layer, ("lm_head.out", "logits")]);
+    let cut = port["logits"].narrow(2, 0, 12).and_then(|own| own.contiguous()).expect("fits");
+    port.insert("logits".to_owned(), cut);
+    port.insert("router".to_owned(), Tensor::new(&[1_f32, 2.0], &Device::Cpu).expect("fits"));
+    let (_folder, path) = saved(&port);
+    let found = compared(&at("llama-reference"), &path);
+    assert_eq!(found.left_over.right, ["logits", "router"]);
+    assert_eq!(found.left_over.left[0], "lm_head.out");
+    assert_eq!(found.left_over.left.len(), found.lines.len() - 1);
+    // All that was compared is the same, and not all was.
+    assert_eq!(found.verdict(), Verdict::Unchecked);
+    assert_eq!(found.left_over.end, Some(["lm_head.out", "logits"].map(str::to_owned)));
+}
+
+/// What is called attention may end behind its norm, or before its projection.
+#[test]
+fn modules_of_other_names_stand_beside_what_they_give() {
+    let layer = "bert.encoder.layer.0";
+    for (port, own) in [
+        ("bert-layers", "attention.output.LayerNorm.out"),
+        ("bert-layers-inner", "attention.self.out"),
+    ] {
+        let found = compared(&at("bert-reference"), &at(port));
+        assert!(found.is_same() && found.compared() == 4, "{port}: {:?}", found.matches);
+        let beside = (format!("{layer}.{own}"), "encoder/layer_0/attention".to_owned());
+        assert!(found.matches.contains(&beside), "{port}: {:?}", found.matches);
+        assert!(found.left_over.right.is_empty(), "{port}: {:?}", found.left_over.right);
+    }
+}
+
+/// The norm is right, and what it reads was not recorded.
+#[test]
+fn what_was_not_recorded_may_be_wrong() {
+    let port = Bundle::open(&at("bert-layers").join("step0.safetensors")).expect("opens");
+    let infos = port.infos().iter().map(|info| info.name.clone());
+    let tensors =
+        infos.map(|name| (name.clone(), port.tensor(&name).expect("reads").expect("is there")));
+    let mut tensors: HashMap<String, Tensor> = tensors.collect();
+    tensors.remove("cls");
+    for (name, own) in &mut tensors {
+        if name.starts_with("encoder") {
+            *own = own.flip(&[2]).expect("numbers");
+        }
+    }
+    let (_folder, path) = saved(&tensors);
+    let found = compared(&at("bert-reference"), &path);
+    let first = found.first.map(|at| found.lines[at].name.as_str());
+    assert_eq!(first, Some("bert.encoder.layer.0.attention.output.LayerNorm.out"));
+    let what = found.named.as_ref().map_or("", |named| named.what.as_str());
+    assert_eq!(what, "norm, computed from the reference's inputs, as the port recorded none");
+}
+
+/// Some tensors of modules, without records of attentions and without parameters.
+#[test]
+fn mistakes_are_named_in_plain_dumps() {
+    assert!(compared(&at("bloom-reference"), &at("bloom-dense")).is_same());
+    for (reference, port, first, mistake) in [
+        (
+            "llama-reference",
+            "llama-without-norm",
+            "lm_head.out",
+            "it reads model.layers.2.out, not lm_head.in",
+        ),
+        (
+            "llama-reference",
+            "llama-up-of-another",
+            "model.layers.2.mlp.out",
+            "its parameter up_proj.weight holds the numbers of the reference's model.layers.1.mlp.up_proj.weight",
+        ),
+        (
+            "cached-llama-reference",
+            "llama-plain-steps",
+            "model.layers.1.self_attn.out",
+            "it reads v_past reversed along the batch axis",
+        ),
+        (
+            "bloom-reference",
+            "bloom-dense-unscaled",
+            "transformer.h.1.self_attention.out_proj.out",
+            "scale-missing",
+        ),
+        // The residual is in it.
+        (
+            "bloom-reference",
+            "bloom-unscaled",
+            "transformer.h.1.self_attention.out",
+            "scale-missing",
+        ),
+        (
+            "qwen2-once-reference",
+            "qwen2-unordered-bias",
+            "model.layers.0.self_attn.out",
+            "q, k: its bias is not put in the order of pairs",
+        ),
+    ] {
+        let found = compared(&at(reference), &at(port));
+        assert_eq!(found.first.map(|at| found.lines[at].name.as_str()), Some(first), "{port}");
+        let told = summaries(&found);
+        assert!(told.iter().any(|told| told.contains(mistake)), "{port}: {told:?}");
+    }
 }
 
 /// Passes of a cache of which attention's inputs and outputs alone were recorded, beside one pass.
@@ -645,6 +802,25 @@ fn a_stage_whose_input_was_not_recorded_is_not_accused() {
     let folder = parts_of_ranks("stages", |name| name != "model.layers.0.in");
     let found = compared(&fixtures("ranks").join("reference"), folder.path());
     assert!(found.is_same() && found.warning.is_none(), "{:?}", found.warning);
+}
+
+/// Partial sums of attentions that are all wrong, and queries and values that modules within one gave.
+#[test]
+fn what_ranks_do_wrong_is_named_in_plain_dumps() {
+    for (name, layer, mistake) in [
+        (
+            "heads-partial-kv",
+            0,
+            "of 2 key heads, rank r of 4 has head r % 2, where r // 2 is meant",
+        ),
+        ("heads-values", 1, "v: it is the first half of the feature axis twice"),
+    ] {
+        let found = ranks(name);
+        let first = found.first.map(|at| found.lines[at].name.clone());
+        assert_eq!(first, Some(format!("model.layers.{layer}.self_attn.out")), "{name}");
+        let said = summaries(&found);
+        assert!(said.iter().any(|said| said.contains(mistake)), "{name}: {said:?}");
+    }
 }
 
 #[test]

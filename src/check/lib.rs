@@ -63,7 +63,7 @@ mod trend;
 mod unstated;
 mod written;
 
-pub use by_layer::{ByLayer, How, Line, Named, Open, Split, Unshard, by_layer};
+pub use by_layer::{ByLayer, How, LeftOver, Line, Named, Open, Split, Unshard, by_layer};
 pub use check::{Checked, check, checked};
 pub use compare::Comparison;
 pub use diff::{Compared, OneSided, compared, diff};

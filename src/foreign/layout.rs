@@ -34,6 +34,13 @@ const MODULES: &[[&str; 3]] = &[
     ["attn_q", "attn_k", "attn_v"],
 ];
 
+/// What a module within attention gives, by its name: queries, keys or values before they are split into heads.
+#[must_use]
+pub fn projected(module: &str) -> Option<Name> {
+    let at = MODULES.iter().find_map(|row| row.iter().position(|own| *own == module))?;
+    [Name::Q, Name::K, Name::V].get(at).copied()
+}
+
 /// The three input projections packed into one matrix, queries first; but `query_key_value` head by head.
 const PACKED: &[&str] = &[
     "c_attn",

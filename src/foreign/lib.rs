@@ -58,7 +58,7 @@ pub use given_masks::{
 pub use hints::{heads, mask_fill};
 pub use inputs::NameMap;
 pub use inputs::{Inputs, find_inputs, with_batch};
-pub use layout::{has_layer, layers_of, read_weights};
+pub use layout::{has_layer, layers_of, projected, read_weights};
 pub use matched::Match;
 pub use model::{Known, adds_residual, known, with_model};
 pub use names::{
@@ -66,7 +66,7 @@ pub use names::{
 };
 pub use numbers::{are_booleans, listed, numbers};
 pub use pages::{Paged, find_pages};
-pub use partners::matched;
+pub use partners::{matched, read_as_logits};
 pub use parts::{as_kept, is_of_flashinfer, join_states};
 pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
@@ -76,4 +76,4 @@ pub use smoothed::{not_added, without_scale};
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};
 pub use weight_scales::{WeightScales, is_weight_scale};
-pub use whole::{Node, Part as ModelPart, is_record, nodes, shifted};
+pub use whole::{Node, Part as ModelPart, is_record, is_weight, nodes, shifted};

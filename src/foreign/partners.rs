@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::names::last_segment;
-use super::whole::{Node, Part, layer_of};
+use super::whole::{Node, Part, layer_of, stack_of};
 
 /// Which node of the other recording each is beside: the one of its name; else, of those that no name has, what gives the same
 /// in a recording; else the one that stands at the same place, by layer, part and order, and has rows of the same width, of the
@@ -82,7 +82,8 @@ fn keys(nodes: &[Node]) -> Vec<Key<'_>> {
         let inner = layer_of(&node.path).1;
         // What goes into a layer goes into none of the modules in it but the first.
         let is_whole = node.is_input && inner.is_empty();
-        let place = [node.is_input, is_whole, has_layers && node.layer.is_none()];
+        let is_behind = has_layers && node.layer.is_none() || node.part == Part::Logits;
+        let place = [node.is_input, is_whole, is_behind];
         let kind = (node.layer, node.part, node.width());
         all.push(Key { kind, place, rank: node.rank, name: last_segment(inner) });
     }
@@ -100,18 +101,68 @@ impl Key<'_> {
     }
 }
 
-/// The node of a recording that is what a module gives which has others within: what its last one does stands under that one's
-/// name alone.
-fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
-    let is_within = |node: &Node| {
-        let inner = node.path.strip_prefix(own.path.as_str());
-        inner.is_some_and(|inner| inner.starts_with(['.', '/']))
+/// Reads as logits what two models give in the end, behind all of their layers, whatever it is called: where one names its
+/// logits, what is as wide in the other; where neither does, what is as wide in both, and nothing in a layer is.
+pub fn read_as_logits(left: &mut [Node], right: &mut [Node]) {
+    let is_end = |node: &&Node| {
+        let may_be = matches!(node.part, Part::Logits | Part::Linear | Part::Other);
+        may_be && node.layer.is_none() && !node.is_input
     };
+    let is_named = |node: &&Node| is_end(node) && node.part == Part::Logits;
+    let named = |nodes: &[Node]| nodes.iter().rfind(is_named).map(Node::width);
+    let end = |nodes: &[Node]| {
+        let width = nodes.iter().rfind(is_end).map(Node::width)?;
+        let is_inner = nodes.iter().any(|node| node.layer.is_some() && node.width() == width);
+        (!is_inner).then_some(width)
+    };
+    let (one, other) = (named(left), named(right));
+    let width = match (one, other) {
+        (None, None) => end(left).filter(|width| end(right) == Some(*width)),
+        _ => one.or(other),
+    };
+    let Some(width) = width else { return };
+    for nodes in [left, right] {
+        let place = nodes.iter().rposition(|node| is_end(&node) && node.width() == width);
+        let has_one = nodes.iter().any(|node| is_named(&node) && node.width() == width);
+        if let Some(last) = place.filter(|_| !has_one).and_then(|at| nodes.get_mut(at)) {
+            last.part = Part::Logits;
+        }
+    }
+}
+
+/// The node of a recording that is what a module gives which has others within: what its last one does stands under that one's
+/// name alone. The module may stand in a stack of layers that is called otherwise.
+fn last_within(recording: &[Node], own: &Node) -> Option<usize> {
+    let starts = |path: &str| path.starts_with(['.', '/']);
+    let inner = layer_of(&own.path).1;
+    let is_of_layer = |node: &Node| own.layer.is_some() && are_of_one_layer(recording, node, own);
+    let is_within = |node: &Node| {
+        let is_below = |path: &str, outer: &str| path.strip_prefix(outer).is_some_and(starts);
+        let within = layer_of(&node.path).1;
+        is_below(&node.path, &own.path)
+            || is_of_layer(node) && (inner.is_empty() || is_below(within, inner))
+    };
+    let is_module =
+        |node: &Node| node.path == own.path || is_of_layer(node) && layer_of(&node.path).1 == inner;
     let is_said = recording.iter().any(|node| !node.reads.is_empty())
-        && !recording.iter().any(|node| !node.is_input && node.path == own.path);
+        && !recording.iter().any(|node| !node.is_input && is_module(node));
     let last = recording.iter().rposition(|node| !node.is_input && is_within(node));
     let is_it = |at: &usize| recording.get(*at).is_some_and(|last| last.width() == own.width());
     last.filter(is_it).filter(|_| is_said && !own.is_input)
+}
+
+/// Whether a node of a recording stands in the layer of another recording's: of the only stack of layers, or of one that is called
+/// the same.
+fn are_of_one_layer(recording: &[Node], node: &Node, own: &Node) -> bool {
+    let words = |path: &str| -> Vec<String> {
+        let words = stack_of(path).split(|c: char| !c.is_alphanumeric());
+        words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+    };
+    let is_another =
+        |other: &Node| other.layer.is_some() && stack_of(&other.path) != stack_of(&node.path);
+    let (one, other) = (words(&node.path), words(&own.path));
+    let is_called_so = one.ends_with(&other) || other.ends_with(&one);
+    node.layer == own.layer && (is_called_so || !recording.iter().any(is_another))
 }
 
 #[cfg(test)]

@@ -202,7 +202,8 @@ fn is_call(formula: &str) -> bool {
 }
 
 /// Whether a tensor of that name is a parameter.
-fn is_weight(name: &str) -> bool {
+#[must_use]
+pub fn is_weight(name: &str) -> bool {
     ["weight", "bias", "kernel", "scale", "embedding"].iter().any(|end| {
         name.strip_suffix(end).is_some_and(|path| path.is_empty() || path.ends_with(['.', '/']))
     })
@@ -243,6 +244,11 @@ pub(super) fn layer_of(path: &str) -> (Option<usize>, &str) {
     // Behind a dash the number is that of what stands before it.
     let is_dashed = before.ends_with('-');
     (layer, if is_dashed && inner.is_empty() { before } else { inner })
+}
+
+/// What stands before the number of a layer in a path: the stack of layers that it is of.
+pub(super) fn stack_of(path: &str) -> &str {
+    layer_in(path).and_then(|place| path.get(..place.start)).unwrap_or_default()
 }
 
 /// What stands before the number of a layer, with no sign between the two or a bare underscore: `layer0.attn`, `layer_0_attn`;

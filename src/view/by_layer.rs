@@ -3,12 +3,14 @@
 use super::number::magnitude;
 use super::page::{Block, Table, Text, Tone};
 use super::report::{Sides, Tables, report_page, tone};
-use base::error::{quoted, shown};
+use base::error::shown;
 use check::{ByLayer, How, Line, Open};
 use foreign::ModelPart;
 
 /// How many tensors of other names are told.
 const MOST_MATCHES: usize = 3;
+/// So many names of tensors that are compared with none are told.
+const MOST_NAMES: usize = 4;
 
 /// The page: the verdict, a table of the layers, the first wrong part, and what is wrong with it. `rows` says whether the table is
 /// shown.
@@ -56,12 +58,32 @@ fn facts(found: &ByLayer) -> Vec<String> {
     facts.extend(found.undone.as_ref().map(|name| {
         tr!("{name} differs, and what is behind it does not: the port does the same in another way, or has no such part", name = shown(name))
     }));
-    let missing: Vec<&Line> = found.lines.iter().filter(|line| line.error.is_none()).collect();
-    if let Some(first) = missing.first() {
-        let (count, name) = (missing.len(), quoted(&first.name));
-        facts.push(tr!("{count} tensors of the reference are not compared, as the port has none beside them: {name} first", count, name));
-    }
+    facts.extend(listed(&found.left_over.left).map(|(count, names)| {
+        tr!(
+            "{count} tensors of the reference are not compared, as the port has none beside them: {names}",
+            count,
+            names
+        )
+    }));
+    facts.extend(listed(&found.left_over.right).map(|(count, names)| {
+        tr!(
+            "{count} tensors of the port are not compared, as the reference has none beside them: {names}",
+            count,
+            names
+        )
+    }));
     facts
+}
+
+/// How many names there are, if any, and the first of them.
+fn listed(names: &[String]) -> Option<(usize, String)> {
+    let shown_names: Vec<_> = names.iter().take(MOST_NAMES).map(|name| shown(name)).collect();
+    let (count, names) = (names.len(), shown_names.join(", "));
+    let told = match count.checked_sub(MOST_NAMES) {
+        Some(more) if more > 0 => tr!("{names} and {more} more", names, more),
+        _ => names,
+    };
+    (count > 0).then_some((count, told))
 }
 
 /// A stretch of parts: a layer, or what stands before or behind the layers.
@@ -157,6 +179,11 @@ fn verdict(found: &ByLayer) -> String {
                 "nothing of the last layers was compared: no tensor of the port stands beside one of theirs"
             )
             .to_owned(),
+            _ if let Some([meant, own]) = &found.left_over.end => tr!(
+                "the logits were not compared: {own} of the port does not stand beside {meant} of the reference",
+                meant = shown(meant),
+                own = shown(own)
+            ),
             0.0 => tr!("all parts are equal, bit for bit").to_owned(),
             _ if found.undone.is_some() => {
                 tr!("no part is wrong by itself: where one differs, what is behind it agrees")
@@ -187,7 +214,16 @@ fn verdict(found: &ByLayer) -> String {
     let (inherited, error) =
         (magnitude(line.inherited.unwrap_or(0.0)), magnitude(line.error.unwrap_or(0.0)));
     let reads_equal = line.inherited.is_some_and(|inherited| inherited <= line.tolerance);
+    let between = passed_over(found, line);
     let first = match line.how {
+        How::Inferred if reads_equal && !between.is_empty() => tr!(
+            "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; what stands between was not recorded, and may be wrong: {between}",
+            place,
+            name,
+            inherited,
+            error,
+            between = listed(&between).map_or(String::new(), |(_, names)| names)
+        ),
         How::Inferred if reads_equal => tr!(
             "{place} is the first that differs ({name}): what was recorded before it is off by {inherited}, what it gives by {error}; that its inputs are equal is inferred",
             place,
@@ -223,11 +259,23 @@ fn verdict(found: &ByLayer) -> String {
         ),
     };
     let is_inner = ["attn", "attention"].iter().any(|word| line.path.contains(word));
-    if line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm || is_whole {
+    let is_attention =
+        line.part == ModelPart::Attention || is_inner && line.part != ModelPart::Norm;
+    if is_attention || is_whole || !between.is_empty() {
         first
     } else {
         tr!("not attention: {first}", first)
     }
+}
+
+/// The modules of its layer that stand between the first wrong part and what was compared before it, if attention is among them.
+fn passed_over(found: &ByLayer, line: &Line) -> Vec<String> {
+    let before = found.lines.get(..found.first.unwrap_or(0)).unwrap_or_default();
+    let start = before.iter().rposition(|own| own.error.is_some()).map_or(0, |at| at + 1);
+    let between = before.iter().skip(start).filter(|own| own.layer == line.layer);
+    let between: Vec<&Line> = between.filter(|own| own.part != ModelPart::Between).collect();
+    let has_attention = between.iter().any(|own| own.part == ModelPart::Attention);
+    between.iter().filter(|_| has_attention).map(|own| own.name.clone()).collect()
 }
 
 /// Whether what a layer gives in the end is all of it that was compared.

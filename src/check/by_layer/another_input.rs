@@ -26,7 +26,8 @@ impl Exact<'_> {
         // What the port does not have is what the reference has, where it is right up to here.
         let side = usize::from(self.sides.partner(input).is_some());
         let mut earlier = self.earlier(at, &rows, side)?;
-        earlier.retain(|(_, x)| x.dims() == recorded.dims());
+        let width = self.sides.nodes().get(input).map(Node::width);
+        earlier.retain(|(_, x)| x.dims().last().copied() == width);
         // One of them, or the sum of two.
         for places in (1..=2).flat_map(|count| choices(earlier.len(), count)) {
             let parts = || places.iter().filter_map(|place| earlier.get(*place));

@@ -3,19 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use candle_core::Tensor;
-
 use super::super::best_reading::fits;
 use super::super::check::{check, checked_whole};
 use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
-use super::clues::clue;
 use super::cut::with_weights_of_ranks;
-use super::decoding::first_wrong_pass;
-use super::entries::{given, in_one_type, seen_outside, take_from};
+use super::decoding::{Meant, first_wrong_pass};
+use super::entries::{given, in_one_type, projections, seen_outside, take_from};
+use super::facts::{of_heads, other_memory, other_parameters};
 use super::join::Joined;
-use super::measure::{Measure, apart, tolerance_of};
+use super::measure::Measure;
 use super::other_layers::with_settings_of_others;
 use super::parameters::differing;
 use super::passes::other_masks;
@@ -26,7 +24,7 @@ use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
 use foreign::{ModelPart, NameMap, Node};
-use program::{Name, Role, wide};
+use program::{Name, Role};
 
 /// What masks are called in records.
 const MASK: &str = "attn_mask";
@@ -95,7 +93,11 @@ pub fn checked(
     let record = Record { config: Some(settings), entries };
     let is_cached = sides.right.ranks.passes.len() > 1;
     let of_pass = || match own[..] {
-        [] if is_cached => first_wrong_pass(sides, at, (path, &record), tolerances),
+        [] if is_cached => {
+            let whole = Meant::Whole(&record);
+            let (found, left) = first_wrong_pass(sides, at, (path, &whole), tolerances)?;
+            Ok((found.map(|(report, _)| report), left))
+        }
         _ => Ok((None, None)),
     };
     match verdict(path, record.clone(), tolerances) {
@@ -107,9 +109,9 @@ pub fn checked(
             Ok(Some((Some(report), facts)))
         }
         Ok(report) => {
-            let of_chunks =
-                if explains(&report) { None } else { in_chunks(sides, path, &record, tolerances) };
-            let report = of_chunks.unwrap_or(report);
+            let alone = Some(&reference).filter(|_| kept.is_none() && own.is_empty());
+            let parts = (alone, &record);
+            let report = by_parts(sides, (at, partner, path), parts, report, tolerances)?;
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
             let is_explained = other.is_some();
             facts.extend(other);
@@ -176,6 +178,9 @@ fn pass_by_pass(
     tolerances: &Tolerances,
 ) -> Result<Option<(Option<Report>, Vec<String>)>> {
     const GIVEN: [Name; 4] = [Name::X, Name::Memory, Name::KPast, Name::VPast];
+    if own.is_empty() {
+        return without_records(sides, (at, layer), meant, tolerances);
+    }
     if meant.len() != own.len() || sides.right.ranks.count > 1 {
         return Ok(None);
     }
@@ -216,6 +221,30 @@ fn pass_by_pass(
         facts = shown_by_records(sides, at, meant, own)?;
     }
     Ok(Some((first, facts)))
+}
+
+/// The verdict on the passes of a cache of which the port recorded no more than what its attention got and gave, where the
+/// reference has a record of each.
+fn without_records(
+    sides: &Sides,
+    (at, layer): (usize, &str),
+    meant: &[&PathBuf],
+    tolerances: &Tolerances,
+) -> Result<Option<(Option<Report>, Vec<String>)>> {
+    let Some((_, partner)) = sides.partner(at).filter(|_| sides.right.ranks.count == 1) else {
+        return Ok(None);
+    };
+    let path = Path::new(&partner.path);
+    let found = first_wrong_pass(sides, at, (path, &Meant::Passes(meant)), tolerances)?;
+    // Where it cannot be checked pass by pass, it is as a whole.
+    let (Some((report, record)), _) = found else { return Ok(None) };
+    if explains(&report) {
+        return Ok(Some((Some(report), Vec::new())));
+    }
+    let mut others = with_settings_of_others(sides, layer, &record)?;
+    others.extend(counting_padding(&record));
+    let told = that_fits(others, path, tolerances);
+    Ok(Some((Some(report).filter(|_| told.is_none()), told.into_iter().collect())))
 }
 
 /// A verdict that names several mistakes, or the one among them that is left where the record holds what earlier passes wrote to
@@ -312,24 +341,6 @@ fn by_itself(
     Ok(first.map(|first| (Some(first), facts)))
 }
 
-/// What can be said of queries, keys and values that are not the reference's.
-fn of_heads(left: &Path, right: &Path, tolerance: f64) -> Result<Vec<String>> {
-    let (meant, own) = (open_place(left)?, open_place(right)?);
-    let mut facts = Vec::new();
-    for name in [Name::QHeads, Name::KHeads, Name::VHeads, Name::QRot, Name::KRot] {
-        let both = (meant.tensor(name.as_str())?, own.tensor(name.as_str())?);
-        let (Some(meant), Some(own)) = both else { continue };
-        if meant.dims() != own.dims() || meant.rank() != 4 {
-            continue;
-        }
-        let in_rows = |own: &Tensor| own.flatten_to(2)?.unsqueeze(0);
-        if let Some(told) = clue(&in_rows(&meant)?, &in_rows(&own)?, tolerance)? {
-            facts.push(tr!("of its {name}: {told}", name, told));
-        }
-    }
-    Ok(facts)
-}
-
 /// What a port's records show by themselves, beside those of the reference.
 fn shown_by_records(
     sides: &Sides,
@@ -361,6 +372,33 @@ fn masks(sides: &Sides, at: usize, left: &[&PathBuf], right: &[&PathBuf]) -> Res
         )
     });
     Ok(missing.into_iter().chain([told]).collect())
+}
+
+/// The `report`; where it explains nothing, one that does: by chunks of ranks, or with the queries, keys and values that modules
+/// within the port's attention gave in the shapes of the `reference`. Of right ports these may stand in another order.
+fn by_parts(
+    sides: &Sides,
+    (at, partner, path): (usize, &Node, &Path),
+    (reference, record): (Option<&Bundle>, &Record),
+    report: Report,
+    tolerances: &Tolerances,
+) -> Result<Report> {
+    if explains(&report) {
+        return Ok(report);
+    }
+    if let Some(of_chunks) = in_chunks(sides, path, record, tolerances) {
+        return Ok(of_chunks);
+    }
+    let Some(reference) = reference.filter(|_| sides.aligned(at).is_none()) else {
+        return Ok(report);
+    };
+    let more = projections(sides, partner, reference)?;
+    if more.is_empty() {
+        return Ok(report);
+    }
+    let entries = in_one_type(record.entries.iter().cloned().chain(more).collect())?;
+    let record = Record { entries, ..record.clone() };
+    Ok(verdict(path, record, tolerances).ok().filter(explains).unwrap_or(report))
 }
 
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
@@ -421,55 +459,4 @@ fn of_a_step(records: &[&PathBuf], tolerances: &Tolerances) -> Option<Report> {
 fn explains(report: &Report) -> bool {
     let diagnosis = report.diagnosis.as_ref().filter(|_| !report.is_same());
     diagnosis.is_some_and(|found| !found.findings.is_empty())
-}
-
-/// What both sides' attention at a node computed, by its records; nothing where these are of other rows.
-pub fn outputs(sides: &Sides, at: usize) -> Result<Option<[Tensor; 2]>> {
-    let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
-        return Ok(None);
-    };
-    let records = [sides.left.records(&node.path), sides.right.records(&partner.path)];
-    let mut outputs = Vec::new();
-    for records in records {
-        let [path] = records[..] else { return Ok(None) };
-        outputs.extend(open_place(path)?.tensor(Name::Output.as_str())?);
-    }
-    let is_it = |both: &[Tensor; 2]| both.iter().all(|own| own.dims() == node.shape);
-    Ok(<[Tensor; 2]>::try_from(outputs).ok().filter(is_it))
-}
-
-/// That the port attends to something else than the reference does, and what it is.
-fn other_memory(sides: &Sides, reference: &Bundle, port: &Bundle) -> Result<Option<String>> {
-    let memory = |file: &Bundle| -> Result<Option<Tensor>> {
-        file.tensor(Name::Memory.as_str())?.map(|own| wide(&own)).transpose()
-    };
-    let (Some(meant), Some(own)) = (memory(reference)?, memory(port)?) else { return Ok(None) };
-    let tolerance = tolerance_of(&meant)?.max(tolerance_of(&own)?);
-    if apart(&meant, &own)? <= tolerance {
-        return Ok(None);
-    }
-    for (at, node) in sides.nodes().iter().enumerate().filter(|(_, node)| node.shape == own.dims())
-    {
-        let rows: Vec<usize> = (0..node.rows()).collect();
-        let Some([its, other]) = sides.picked(at, &rows)? else { continue };
-        if apart(&own, &other.reshape(own.dims())?)? <= tolerance {
-            // It may be the same part whose numbers differ.
-            if apart(&meant, &its.reshape(meant.dims())?)? <= tolerance {
-                return Ok(None);
-            }
-            let name = shown(&node.name);
-            return Ok(Some(tr!("it attends to {name}, to which the reference does not", name)));
-        }
-    }
-    Ok(Some(tr!("the memory that it attends to is not the reference's").to_owned()))
-}
-
-/// Which parameters of the port are not the reference's: another one of these, one transposed, or other numbers.
-fn other_parameters(reference: &Bundle, port: &Bundle, ranks: usize) -> Result<Vec<String>> {
-    let is_parameter = |name: Name| name.role() == Role::Parameter;
-    let (meant, own) = (given(reference, is_parameter)?, given(port, is_parameter)?);
-    let named = |entries: Vec<Entry>| -> Vec<(String, Tensor)> {
-        entries.into_iter().map(|entry| (entry.name, entry.tensor)).collect()
-    };
-    differing(&named(meant), &named(own), ranks)
 }

@@ -1,20 +1,21 @@
 //! What is wrong with a pass of a cache of which nothing was recorded but what attention got and gave? Each pass is checked by
 //! itself, with the keys and values that the reference's settings and weights make of the port's earlier tokens.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
 use super::super::check::checked_whole;
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
-use super::entries::in_one_type;
+use super::entries::{given, in_one_type};
+use super::measure::{apart, tolerance_of};
 use super::sides::Sides;
 use base::error::{Result, shown};
 use config::{Positions, Settings};
-use file::{Entry, Record};
+use file::{Entry, Record, open_place};
 use foreign::NameMap;
-use program::{Name, Role, Trace};
+use program::{Name, Role, Trace, wide};
 
 /// So many passes are looked at: what is wrong is so from the first ones on, or where a window ends.
 const MOST_PASSES: usize = 64;
@@ -25,35 +26,41 @@ const HELD: [(Name, &[Name]); 2] = [
     (Name::VPast, &[Name::VCached, Name::VRot, Name::VHeads]),
 ];
 
-/// The verdict on the first pass of a cache that differs, by a record of the whole: its settings, and what it is given but for
-/// its input; and which passes could not be checked, or were not. Nothing where the passes do not hold the reference's tokens
-/// in their order, each pass those behind the last.
+/// What the reference says of the passes of a cache.
+pub enum Meant<'a> {
+    /// A record of all tokens: its settings, and what it is given but for its input.
+    Whole(&'a Record),
+    /// A record of each pass.
+    Passes(&'a [&'a PathBuf]),
+}
+
+/// What differs first, by a record of its own, and what could not be checked.
+pub type FirstWrong = (Option<(Report, Record)>, Option<String>);
+
+/// The verdict on the first pass of a cache that differs, and what it is about: the record of that pass, with what the port's
+/// earlier tokens make of the cache; and which passes could not be checked, or were not. Nothing where the passes do not hold the
+/// reference's tokens in their order, each pass those behind the last.
 pub fn first_wrong_pass(
     sides: &Sides,
     at: usize,
-    (path, record): (&Path, &Record),
+    (path, meant): (&Path, &Meant),
     tolerances: &Tolerances,
-) -> Result<(Option<Report>, Option<String>)> {
-    const NONE: (Option<Report>, Option<String>) = (None, None);
-    let Some(settings) = &record.config else { return Ok(NONE) };
+) -> Result<FirstWrong> {
+    const NONE: FirstWrong = (None, None);
     let Some(read) = sides.nodes().get(at).and_then(|node| node.reads.first().copied()) else {
         return Ok(NONE);
     };
-    let (Some(items), Some(length)) = (settings.batch, settings.seq_len) else { return Ok(NONE) };
-    // Where the output projection is a module of its own, attention gives what stands before it.
-    let has_concat = record.entries.iter().any(|entry| entry.name == Name::Concat.as_str());
-    let output = if has_concat { Name::Concat } else { Name::Output };
+    let Some((items, length, output)) = meant.sizes(sides, at)? else { return Ok(NONE) };
     // What the queries of padding give says nothing.
     let tolerances = &Tolerances { ignores_padding: true, ..tolerances.clone() };
     let mut before: Option<(usize, Trace)> = None;
-    let all = sides.right.nodes.len();
+    let all = meant.passes(sides);
     for pass in 0..all.min(MOST_PASSES) {
         let first = before.as_ref().map_or(0, |(count, _)| *count);
-        let (Some(x), Some(own)) =
-            (of_pass(sides, read, (pass, items))?, of_pass(sides, at, (pass, items))?)
-        else {
-            return Ok(NONE);
-        };
+        let stated = meant.tokens(pass)?;
+        let seen = |place: usize| of_pass(sides, place, (pass, items), (first, stated));
+        let x = if sides.partner(read).is_some() { seen(read)? } else { meant.read(pass)? };
+        let (Some(x), Some(own)) = (x, seen(at)?) else { return Ok(NONE) };
         let count = x.dim(1)?;
         if own.dim(1)? != count
             || first + count > length
@@ -61,20 +68,21 @@ pub fn first_wrong_pass(
         {
             return Ok(NONE);
         }
-        let Some(mut cut) = cut(record, first, count)? else { return Ok(NONE) };
+        let Some((mut cut, held)) = meant.cut(pass, first, count)? else { return Ok(NONE) };
         cut.entries.extend([Entry::of(Name::X.as_str(), x), Entry::of(output.as_str(), own)]);
         if let Some((_, trace)) = &before {
-            for (name, held) in HELD {
-                let Some(held) = held.iter().find_map(|held| trace.step(*held)) else {
+            for (name, steps) in HELD {
+                let found = steps.iter().find_map(|step| trace.step(*step));
+                let Some(past) = found.and_then(|step| last(&step.value, held)) else {
                     return Ok(NONE);
                 };
-                cut.entries.push(Entry::of(name.as_str(), held.value.clone()));
+                cut.entries.push(Entry::of(name.as_str(), past));
             }
         }
         let cut = Record { entries: in_one_type(cut.entries)?, ..cut };
         let told = tr!("{path}, pass {pass} of its cache", path = path.display(), pass);
         let (flags, map) = (Settings::default(), NameMap::default());
-        let found = match checked_whole(Path::new(&told), cut, &flags, &map, tolerances) {
+        let found = match checked_whole(Path::new(&told), cut.clone(), &flags, &map, tolerances) {
             Ok(found) => found,
             Err(error) => {
                 let error = shown(&error.to_string()).into_owned();
@@ -83,7 +91,7 @@ pub fn first_wrong_pass(
             }
         };
         if !found.report.is_same() {
-            return Ok((Some(found.report), None));
+            return Ok((Some((found.report, cut)), None));
         }
         before = Some((first + count, found.trace));
     }
@@ -97,20 +105,135 @@ pub fn first_wrong_pass(
     Ok((None, (all > MOST_PASSES).then(told)))
 }
 
-/// What a node is in a pass of the port, as (item, token, feature).
-fn of_pass(sides: &Sides, at: usize, (pass, items): (usize, usize)) -> Result<Option<Tensor>> {
+/// The last of the slots that a cache holds, of which the next pass may keep so many.
+fn last(held: &Tensor, count: Option<usize>) -> Option<Tensor> {
+    let all = held.dim(2).ok()?;
+    let count = count.unwrap_or(all);
+    held.narrow(2, all.checked_sub(count)?, count).ok()?.contiguous().ok()
+}
+
+impl Meant<'_> {
+    /// How many items and tokens there are, and what attention gives: where the output projection is a module of its own, what
+    /// stands before it.
+    fn sizes(&self, sides: &Sides, at: usize) -> Result<Option<(usize, usize, Name)>> {
+        match self {
+            Self::Whole(record) => {
+                let has_concat =
+                    record.entries.iter().any(|entry| entry.name == Name::Concat.as_str());
+                let output = if has_concat { Name::Concat } else { Name::Output };
+                let settings = record.config.as_ref();
+                let of_both = settings.and_then(|own| Some((own.batch?, own.seq_len?, output)));
+                Ok(of_both)
+            }
+            Self::Passes(records) => {
+                let (mut items, mut length, mut first) = (None, 0, None);
+                for path in *records {
+                    let file = open_place(path)?;
+                    let stated = file.config().and_then(|own| Some((own.batch?, own.seq_len?)));
+                    let Some((own, count)) = stated else { return Ok(None) };
+                    if *items.get_or_insert(own) != own {
+                        return Ok(None);
+                    }
+                    length += count;
+                    first.get_or_insert((file, count));
+                }
+                let (Some(items), Some((file, count))) = (items, first) else { return Ok(None) };
+                let rows = (0..items).flat_map(|item| (0..count).map(move |at| item * length + at));
+                let Some(given) = sides.picked_left(at, &rows.collect::<Vec<_>>())? else {
+                    return Ok(None);
+                };
+                for name in [Name::Output, Name::Concat] {
+                    if let Some(own) = file.tensor(name.as_str())?
+                        && own.elem_count() == given.elem_count()
+                        && let own = wide(&own)?.reshape(given.shape())?
+                        && apart(&own, &given)? <= tolerance_of(&own)?
+                    {
+                        return Ok(Some((items, length, name)));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// How many passes there are: those of the reference stand behind each other in one of the port, as in its own.
+    fn passes(&self, sides: &Sides) -> usize {
+        match self {
+            Self::Whole(_) => sides.right.nodes.len(),
+            Self::Passes(records) => records.len(),
+        }
+    }
+
+    /// What attention reads in the record of a pass.
+    fn read(&self, pass: usize) -> Result<Option<Tensor>> {
+        let Self::Passes(records) = self else { return Ok(None) };
+        let Some(path) = records.get(pass) else { return Ok(None) };
+        open_place(path)?.tensor(Name::X.as_str())
+    }
+
+    /// How many tokens the record of a pass says that this has.
+    fn tokens(&self, pass: usize) -> Result<Option<usize>> {
+        let Self::Passes(records) = self else { return Ok(None) };
+        let Some(path) = records.get(pass) else { return Ok(None) };
+        Ok(open_place(path)?.config().and_then(|own| own.seq_len))
+    }
+
+    /// The record of a pass without what it reads, and how many slots of the cache it is given, where that is said.
+    fn cut(
+        &self,
+        pass: usize,
+        first: usize,
+        count: usize,
+    ) -> Result<Option<(Record, Option<usize>)>> {
+        const READ: [Name; 4] = [Name::X, Name::Memory, Name::KPast, Name::VPast];
+        match self {
+            Self::Whole(record) => Ok(cut(record, first, count)?.map(|cut| (cut, None))),
+            Self::Passes(records) => {
+                let Some(path) = records.get(pass) else { return Ok(None) };
+                let file = open_place(path)?;
+                let of = |name: Name| file.infos().iter().find(|info| info.name == name.as_str());
+                let held = of(Name::KPast).and_then(|info| info.shape.get(2).copied());
+                let config = file.config().filter(|own| own.seq_len == Some(count)).cloned();
+                if config.is_none() || of(Name::Memory).is_some() || held.is_some() != (first > 0) {
+                    return Ok(None);
+                }
+                let entries = given(&file, |name| !READ.contains(&name))?;
+                Ok(Some((Record { config, entries }, held)))
+            }
+        }
+    }
+}
+
+/// What a node is in a pass of the port, as (item, token, feature): in one of its passes, or in the tokens from one on that are
+/// a pass of the reference, where these stand behind each other.
+fn of_pass(
+    sides: &Sides,
+    at: usize,
+    (pass, items): (usize, usize),
+    (first, count): (usize, Option<usize>),
+) -> Result<Option<Tensor>> {
+    let is_joined = sides.right.nodes.len() == 1 && count.is_some();
+    let pass = if is_joined { 0 } else { pass };
     let place = sides.beside.get(at).and_then(|own| own.get(pass).copied().flatten());
     let node = place.and_then(|place| sides.right.nodes.get(pass)?.get(place));
     let Some(node) = node.filter(|node| items > 0 && node.rows().is_multiple_of(items)) else {
         return Ok(None);
     };
     let Some(source) = sides.right.source(pass, node) else { return Ok(None) };
-    let all = source.rows(0, node.rows())?;
-    Ok(Some(all.reshape((items, node.rows() / items, node.width()))?))
+    let all = source.rows(0, node.rows())?.reshape((items, node.rows() / items, node.width()))?;
+    let count = count.filter(|_| is_joined);
+    Ok(match count {
+        Some(count) if first + count > all.dim(1)? => None,
+        Some(count) => Some(all.narrow(1, first, count)?.contiguous()?),
+        None => Some(all),
+    })
 }
 
 /// Whether the rows of a pass stand beside the tokens of the reference from the first one on.
 fn stands(sides: &Sides, at: usize, pass: usize, [first, length]: [usize; 2]) -> bool {
+    if sides.right.nodes.len() == 1 {
+        return sides.aligned(at).is_none();
+    }
     let items = sides.nodes().get(at).map_or(0, |node| node.rows() / length.max(1));
     let own = sides.passes(at, length).get(pass).copied().unwrap_or(0);
     let mut rows = sides.rows(at).into_iter().flatten().filter(|own| own.pass == pass);

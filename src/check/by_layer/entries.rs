@@ -6,7 +6,8 @@ use super::measure::{apart, tolerance_of};
 use super::other_layers::{behind_rotation, has};
 use super::sides::Sides;
 use base::error::Result;
-use file::{Bundle, Entry};
+use file::{Bundle, Entry, Info};
+use foreign::{Node, projected};
 use program::{Name, Role, wide};
 
 /// The steps of a record that are given, of those that are asked for.
@@ -71,6 +72,12 @@ pub fn seen_outside(
             }
         }
     }
+    if places.len() == 1
+        && let Some(own) = without_residual(sides, (at, node), reference, rows)?
+    {
+        let own = if kept.is_some() { own } else { own.reshape(node.shape.as_slice())? };
+        entries.push(Entry::of(Name::Output.as_str(), own));
+    }
     for (name, place) in places {
         let Some(place) = place else { continue };
         if let (Some([_, own]), Some(node)) = (sides.picked(place, rows)?, sides.nodes().get(place))
@@ -80,6 +87,54 @@ pub fn seen_outside(
         }
     }
     Ok(entries)
+}
+
+/// The queries, keys and values that modules within the port's attention gave, in the shapes that the reference has them in.
+pub fn projections(sides: &Sides, partner: &Node, reference: &Bundle) -> Result<Vec<Entry>> {
+    let [nodes] = sides.right.nodes.as_slice() else { return Ok(Vec::new()) };
+    let mut entries = Vec::new();
+    for node in nodes.iter().filter(|node| !node.is_input) {
+        let inner = node.path.strip_prefix(partner.path.as_str());
+        let Some(name) = inner.and_then(|own| own.strip_prefix(['.', '/'])).and_then(projected)
+        else {
+            continue;
+        };
+        let is_it = |info: &Info| info.name == name.as_str() && info.shape == node.shape;
+        let source = sides.right.source(0, node);
+        if let Some(source) = source.filter(|_| reference.infos().iter().any(is_it)) {
+            let own = source.rows(0, node.rows())?.reshape(node.shape.as_slice())?;
+            entries.push(Entry::of(name.as_str(), own));
+        }
+    }
+    Ok(entries)
+}
+
+/// What the port's attention computed, where its module gives that and a residual: what is left of it, as the reference's output
+/// is what is left of its own.
+fn without_residual(
+    sides: &Sides,
+    (at, node): (usize, &Node),
+    reference: &Bundle,
+    rows: &[usize],
+) -> Result<Option<Tensor>> {
+    let meant = reference.tensor(Name::Output.as_str())?.filter(|own| own.dims() == node.shape);
+    let (Some(meant), Some([left, right])) = (meant, sides.picked(at, rows)?) else {
+        return Ok(None);
+    };
+    let meant = wide(&meant)?.reshape((1, node.rows(), node.width()))?;
+    let meant = meant.index_select(&places_of(rows)?, 1)?.to_dtype(left.dtype())?;
+    let tolerance = tolerance_of(&left)?;
+    for place in (0..at).rev() {
+        if sides.nodes().get(place).is_none_or(|own| own.shape != node.shape) {
+            continue;
+        }
+        if let Some([of_left, of_right]) = sides.picked_by(place, at, rows)?
+            && apart(&left, &of_left.add(&meant)?)? <= tolerance
+        {
+            return Ok(Some(right.sub(&of_right)?));
+        }
+    }
+    Ok(None)
 }
 
 /// Rows as a tensor of their places.

@@ -346,6 +346,6 @@ impl Beside {
     }
 }
 
-fn in_numbers(parameters: Parameters) -> Result<Parameters> {
+pub fn in_numbers(parameters: Parameters) -> Result<Parameters> {
     parameters.into_iter().map(|(name, own)| Ok((name, wide(&own)?))).collect()
 }

@@ -2,10 +2,18 @@
 
 use std::collections::HashSet;
 
+use super::measure::{Measure, apart, tolerance_of};
 use super::sides::Sides;
 use super::{FAR, Judge};
 use base::error::Result;
-use foreign::{ModelPart, Node};
+use foreign::{ModelPart, Node, shifted};
+
+/// So many rows tell which tensor one is.
+const FEW: usize = 32;
+/// A tensor is another one than it seems where that is so many times nearer,
+const NEARER: f64 = 4.0;
+/// and no further than that from it, relative to a row.
+const NEAR: f64 = 0.5;
 
 /// An embedding that stands beside another one by its name, and has the numbers of something else that goes into the first
 /// layer, is put beside that: it may be words and positions together, or what a factor was applied to.
@@ -39,54 +47,114 @@ pub fn by_numbers(sides: &mut Sides) -> Result<()> {
     Ok(())
 }
 
-impl Judge<'_> {
-    /// The names of a node and of the port's beside it, where they have two.
-    pub fn other_names(&self, at: usize) -> Option<[&str; 2]> {
-        let (own, (_, other)) = (self.sides.nodes().get(at)?, self.sides.partner(at)?);
-        (own.name != other.name).then_some([&own.name, &other.name])
-    }
-
-    /// Where a tensor stands beside another one by its order alone, and what is behind it agrees though it does not, the two
-    /// are not the same: neither are those of these names in other layers.
-    pub fn dismiss_false_matches(&mut self) {
-        let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
-        let names = |at: usize| Some(self.other_names(at)?.map(numberless));
-        let others: Vec<(usize, [String; 2])> =
-            (0..self.measured.len()).filter_map(|at| Some((at, names(at)?))).collect();
-        let differs = |at: usize| self.measured[at].is_some_and(|found| !found.agrees());
-        let is_false = |(at, _): &&(usize, [String; 2])| differs(*at) && self.is_undone(*at);
-        let wrong: HashSet<&[String; 2]> =
-            others.iter().filter(is_false).map(|(_, names)| names).collect();
-        for (at, _) in others.iter().filter(|(_, names)| wrong.contains(names)) {
-            self.measured[*at] = None;
+/// A module of a layer that stands beside another one by its place, and has the numbers of a third tensor of the layer, is put
+/// beside that, and so in all layers: what is called attention may end behind its projection, its residual or a norm.
+pub fn within_layers(sides: &mut Sides) -> Result<()> {
+    for at in 0..sides.nodes().len() {
+        let Some(place) = nearer(sides, at)? else { continue };
+        let (nodes, mut moves) = (sides.nodes(), Vec::new());
+        let (own, other) = (&nodes[at], &nodes[place]);
+        for (to, node) in nodes.iter().enumerate().skip(at) {
+            let Some(by) = node.layer.zip(own.layer).and_then(|(to, own)| to.checked_sub(own))
+            else {
+                continue;
+            };
+            let beside = shifted(&other.name, by);
+            if node.name == shifted(&own.name, by)
+                && let Some(from) = nodes.iter().position(|node| node.name == beside)
+                && sides.partner(from).is_none()
+            {
+                moves.push((to, from));
+            }
+        }
+        for (to, from) in moves {
+            sides.beside.swap(to, from);
         }
     }
+    Ok(())
+}
 
-    /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something
-    /// else in its place, or does elsewhere what the reference does in it.
-    pub fn is_undone(&self, at: usize) -> bool {
-        let Some(Some(found)) = self.measured.get(at) else { return false };
-        let nodes = self.sides.nodes();
-        let is_measured = |place: &usize| self.measured.get(*place).is_some_and(Option::is_some);
-        let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
-        let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
-        // The layers that a node stands among: `model.layers.`. Others belong to those behind them where all of these are of one
-        // stack; else only the end of the model counts.
-        let stack = |place: usize| {
-            let node = nodes.get(place).filter(|node| node.layer.is_some());
-            node.and_then(|node| node.path.split(|c: char| c.is_ascii_digit()).next())
-        };
-        let stacks: HashSet<&str> = (at..nodes.len()).filter_map(stack).collect();
-        let only = stacks.iter().next().copied().filter(|_| stacks.len() == 1);
-        let among = |place: usize| stack(place).or(only);
-        let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
-        let mut ends = ends.filter(|(own, next)| {
-            let is_of_them = among(at).is_some() && among(at) == stack(**own);
-            next.is_none_or(|next| is_of_them && layer(*next) != layer(**own))
-        });
-        ends.any(|(end, _)| {
-            let end = self.measured.get(*end).copied().flatten();
-            end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
-        })
+/// The tensor without a partner whose numbers the port has where it has a module of another name beside a node of the layer.
+fn nearer(sides: &Sides, at: usize) -> Result<Option<usize>> {
+    let nodes = sides.nodes();
+    let (Some(node), Some((_, other))) = (nodes.get(at), sides.partner(at)) else {
+        return Ok(None);
+    };
+    let is_stream = matches!(other.part, ModelPart::Norm | ModelPart::Between | ModelPart::Layer);
+    if node.layer.is_none() || node.name == other.name || is_stream {
+        return Ok(None);
     }
+    let rows = sides.some_rows(at, 0, FEW);
+    let Some([meant, own]) = sides.picked(at, &rows)? else { return Ok(None) };
+    let (off, tolerance) = (apart(&meant, &own)?, tolerance_of(&meant)?.max(tolerance_of(&own)?));
+    let mut best = None;
+    let mut most = if off <= tolerance { 0.0 } else { (off / NEARER).min(NEAR) };
+    for (place, free) in nodes.iter().enumerate() {
+        let is_free =
+            free.layer == node.layer && free.shape == node.shape && sides.partner(place).is_none();
+        if is_free && let Some(meant) = sides.picked_left(place, &rows)? {
+            let off = apart(&meant, &own)?;
+            if off < most {
+                (best, most) = (Some(place), off);
+            }
+        }
+    }
+    Ok(best)
+}
+
+/// Where a tensor stands beside another one by its order alone, and what is behind it agrees though it does not, the two are not
+/// the same: neither are those of these names in other layers. Their places.
+pub fn false_ones(sides: &Sides, measured: &[Option<Measure>]) -> Vec<usize> {
+    let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
+    let names = |at: usize| Some(other_names(sides, at)?.map(numberless));
+    let others: Vec<(usize, [String; 2])> =
+        (0..measured.len()).filter_map(|at| Some((at, names(at)?))).collect();
+    let differs =
+        |at: usize| measured.get(at).copied().flatten().is_some_and(|found| !found.agrees());
+    let is_false =
+        |(at, _): &&(usize, [String; 2])| differs(*at) && is_undone(sides, measured, *at);
+    let wrong: HashSet<&[String; 2]> =
+        others.iter().filter(is_false).map(|(_, names)| names).collect();
+    others.iter().filter(|(_, names)| wrong.contains(names)).map(|(at, _)| *at).collect()
+}
+
+/// The names of a node and of the port's beside it, where they have two.
+pub fn other_names(sides: &Sides, at: usize) -> Option<[&str; 2]> {
+    let (own, (_, other)) = (sides.nodes().get(at)?, sides.partner(at)?);
+    (own.name != other.name).then_some([&own.name, &other.name])
+}
+
+impl Judge<'_> {
+    /// Whether what is off in a part has no effect on what its layer gives, or on the end of the model.
+    pub fn is_undone(&self, at: usize) -> bool {
+        is_undone(self.sides, &self.measured, at)
+    }
+}
+
+/// Whether what is off in a part has no effect on what its layer gives, or on the end of the model: the port has something else
+/// in its place, or does elsewhere what the reference does in it.
+fn is_undone(sides: &Sides, measured: &[Option<Measure>], at: usize) -> bool {
+    let Some(Some(found)) = measured.get(at) else { return false };
+    let nodes = sides.nodes();
+    let is_measured = |place: &usize| measured.get(*place).is_some_and(Option::is_some);
+    let behind: Vec<usize> = (at + 1..nodes.len()).filter(is_measured).collect();
+    let layer = |place: usize| nodes.get(place).and_then(|node| node.layer);
+    // The layers that a node stands among: `model.layers.`. Others belong to those behind them where all of these are of one
+    // stack; else only the end of the model counts.
+    let stack = |place: usize| {
+        let node = nodes.get(place).filter(|node| node.layer.is_some());
+        node.and_then(|node| node.path.split(|c: char| c.is_ascii_digit()).next())
+    };
+    let stacks: HashSet<&str> = (at..nodes.len()).filter_map(stack).collect();
+    let only = stacks.iter().next().copied().filter(|_| stacks.len() == 1);
+    let among = |place: usize| stack(place).or(only);
+    let ends = behind.iter().zip(behind.iter().skip(1).map(Some).chain([None]));
+    let mut ends = ends.filter(|(own, next)| {
+        let is_of_them = among(at).is_some() && among(at) == stack(**own);
+        next.is_none_or(|next| is_of_them && layer(*next) != layer(**own))
+    });
+    ends.any(|(end, _)| {
+        let end = measured.get(*end).copied().flatten();
+        end.is_some_and(|end| end.agrees() && end.error * FAR < found.error)
+    })
 }

@@ -7,10 +7,11 @@ use candle_core::Tensor;
 use super::super::cells::cells;
 use super::super::report::Report;
 use super::super::tolerance::Tolerances;
-use super::attention::{checked, outputs};
+use super::attention::checked;
 use super::clues::{clue, same_as};
 use super::embeddings::{at_edges, not_zeroed, other_rows};
 use super::exact::Exact;
+use super::facts::outputs;
 use super::found::{Line, Named};
 use super::measure::{Measure, tolerance_of};
 use super::mixtures::differences;
@@ -163,23 +164,12 @@ fn explained(
     });
     if facts.is_empty()
         && !is_explained
-        && ranks > 1
-        && let rows = sides.some_rows(at, found.row, ROWS)
-        && let Some(told) = cut_as_one(sides, exact, (at, found), &rows)?
+        && let Some(told) = otherwise(sides, exact, (at, node), found)?
     {
         facts.push(told);
         report = None;
     }
-    if facts.is_empty()
-        && !is_explained
-        && let Some(other) = exact.another_input(at, found)?
-    {
-        let meant = node.reads.first().and_then(|at| sides.nodes().get(*at));
-        let meant = meant.map_or("", |meant| meant.name.as_str());
-        let (other, meant) = (shown(&other), shown(meant));
-        facts.push(tr!("it reads {other}, not {meant}", other, meant));
-        report = None;
-    }
+    let is_of_port = beside.is_some();
     if facts.is_empty() && beside.is_none() && are_equal {
         beside = exact.beside(at, found, true)?;
         report = match &beside {
@@ -199,12 +189,37 @@ fn explained(
     }
     let part = node.part.told();
     let what = match beside.and_then(|beside| beside.function()) {
+        _ if !is_of_port && report.is_some() => {
+            tr!("{part}, computed from the reference's inputs, as the port recorded none", part)
+        }
         Some(function) => {
             tr!("{part}, computed from the port's own inputs as {function}", part, function)
         }
         None => tr!("{part}, computed from the port's own inputs", part),
     };
     Ok(Some(Named { what, facts, report }))
+}
+
+/// From which other input, parameters or pieces of these a part would give what it gave.
+fn otherwise(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, node): (usize, &Node),
+    found: Measure,
+) -> Result<Option<String>> {
+    let rows = sides.some_rows(at, found.row, ROWS);
+    if sides.right.ranks.count > 1
+        && let Some(told) = cut_as_one(sides, exact, (at, found), &rows)?
+    {
+        return Ok(Some(told));
+    }
+    let Some(other) = exact.another_input(at, found)? else {
+        return exact.parameters_of_another(at, found);
+    };
+    let meant = node.reads.first().and_then(|at| sides.nodes().get(*at));
+    let meant = meant.map_or("", |meant| meant.name.as_str());
+    let (other, meant) = (shown(&other), shown(meant));
+    Ok(Some(tr!("it reads {other}, not {meant}", other, meant)))
 }
 
 /// What a sum is made of in the reference, and what in the port.

@@ -1,6 +1,7 @@
 //! What did the comparison of two recordings of a whole model find?
 
 use super::super::report::{Report, Verdict};
+use super::left_over::LeftOver;
 use foreign::ModelPart;
 
 /// How it is known what a part adds to the error by itself.
@@ -108,6 +109,8 @@ pub struct ByLayer {
     pub named: Option<Named>,
     /// Which tensors of other names were taken as which: of the reference, and of the port.
     pub matches: Vec<(String, String)>,
+    /// Which tensors were compared with none.
+    pub left_over: LeftOver,
     /// How ranks were joined.
     pub ranks: Vec<String>,
     /// The first tensor that differs from the reference's without any effect on what is behind it.
@@ -131,7 +134,8 @@ impl ByLayer {
         if self.first.is_some() || self.warning.is_some() {
             return Verdict::Differs;
         }
-        let is_open = !self.reaches_the_end() || self.lines.iter().any(|line| line.open.is_some());
+        let lacks_end = !self.reaches_the_end() || self.left_over.end.is_some();
+        let is_open = lacks_end || self.lines.iter().any(|line| line.open.is_some());
         if is_open { Verdict::Unchecked } else { Verdict::Same }
     }
 

@@ -1,13 +1,14 @@
 //! How do tensors of several ranks make up those of one device? Shapes say it, and where they do not, numbers do.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
 use super::measure::{apart, tolerance_of};
 use base::error::Result;
-use file::{Bundle, Info, Join, Piece};
+use file::{Bundle, Info, Join, Piece, open_place};
+use foreign::{ModelPart, Node, nodes, projected, read_as_logits};
 use program::{Name, wide};
 
 /// So many numbers of each piece tell which one it is.
@@ -35,6 +36,8 @@ enum Alike {
 /// How the tensors of some ranks were joined.
 #[derive(Debug, Clone, Default)]
 pub struct Joined {
+    /// The records of the reference's attentions.
+    records: Vec<(String, PathBuf)>,
     /// How many tensors are the same on all ranks, added up, or side by side.
     pub counts: [usize; 3],
     /// Tensors whose pieces stand in another order than the ranks do: of each rank, or half of one, the piece that it holds; and
@@ -49,6 +52,11 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// Nothing yet, of which the reference has these records of attentions.
+    pub fn beside(records: Vec<(String, PathBuf)>) -> Self {
+        Self { records, ..Self::default() }
+    }
+
     /// The tensors of ranks as those of one device, in the shapes of `whole`.
     pub fn join(&mut self, whole: &Bundle, path: &Path, ranks: Vec<Bundle>) -> Result<Bundle> {
         let mut all: Vec<(Info, Vec<Own>)> = Vec::new();
@@ -61,12 +69,14 @@ impl Joined {
             }
         }
         let mut joins: Vec<Option<(Info, Join)>> = vec![None; all.len()];
+        let logits = logits(whole, &ranks);
         // What is wrong may come near to nothing, and is joined as that of other layers; so these are first.
         for is_last in [false, true] {
             for ((info, own), place) in
                 all.iter().zip(&mut joins).filter(|(_, place)| place.is_none())
             {
-                let meant = beside(whole, &info.name);
+                let of_logits = logits.as_ref().filter(|(name, _)| *name == info.name);
+                let meant = beside(whole, &info.name).or(of_logits.map(|(_, at)| *at));
                 let Some((join, shape)) = self.of((whole, meant), &ranks, own, (info, is_last))?
                 else {
                     continue;
@@ -90,6 +100,8 @@ impl Joined {
         let Some((rank, at)) = own.first().copied() else {
             return Ok(Some((Join::One(0, 0), None)));
         };
+        let record = if meant.is_none() { self.recorded(&info.name)? } else { None };
+        let (whole, meant) = record.as_ref().map_or((whole, meant), |(file, at)| (file, Some(*at)));
         let one = Some((Join::One(rank, at), None));
         let shapes: Vec<&[usize]> = own
             .iter()
@@ -112,12 +124,8 @@ impl Joined {
             self.counts[2] += 1;
             return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
-        let alike = self.alike(
-            known.map(|(at, _)| (whole, at)),
-            ranks,
-            own,
-            (in_any_layer(&info.name), is_last),
-        )?;
+        let alike =
+            self.alike(known.map(|(at, _)| (whole, at)), ranks, own, (&info.name, is_last))?;
         let Some(alike) = alike else { return Ok(None) };
         self.counts[usize::from(alike == Alike::Sum)] += 1;
         Ok(match alike {
@@ -130,13 +138,27 @@ impl Joined {
         })
     }
 
+    /// The record of the attention that a module of that name stands in, and where it has what that gives.
+    fn recorded(&self, name: &str) -> Result<Option<(Bundle, usize)>> {
+        let path = name.strip_suffix(".out").unwrap_or(name);
+        let Some((stem, module)) = path.rsplit_once('.') else { return Ok(None) };
+        let mut own = self.records.iter().filter(|(own, _)| own == stem);
+        let (Some(given), Some((_, path)), None) = (projected(module), own.next(), own.next())
+        else {
+            return Ok(None);
+        };
+        let file = open_place(path)?;
+        let at = file.infos().iter().position(|info| info.name == given.as_str());
+        Ok(at.map(|at| (file, at)))
+    }
+
     /// Whether tensors of one shape are partial sums, or the same on all ranks, or should be the same.
     fn alike(
         &mut self,
         meant: Option<(&Bundle, usize)>,
         ranks: &[Bundle],
         own: &[Own],
-        (name, is_last): (String, bool),
+        (name, is_last): (&str, bool),
     ) -> Result<Option<Alike>> {
         let samples: Vec<Tensor> = own
             .iter()
@@ -157,11 +179,13 @@ impl Joined {
         let [of_sum, of_one] = [apart(&meant, &sum)?, apart(&meant, first)?];
         let mut is_sum = of_sum < of_one;
         if of_sum.min(of_one) <= NEAR {
-            self.sums.insert(name, is_sum);
-        } else if let Some(usual) = self.sums.get(&name) {
+            self.sums.insert(in_any_layer(name), is_sum);
+        } else if let Some(usual) = self.sums.get(&in_any_layer(name)) {
             is_sum = *usual;
         } else if !is_last {
             return Ok(None);
+        } else {
+            is_sum |= is_same_behind(ranks, name)?;
         }
         if is_sum {
             return Ok(Some(Alike::Sum));
@@ -228,6 +252,33 @@ impl Joined {
     }
 }
 
+/// Whether all ranks have the same behind the layer of a tensor, as a residual stream or another layer has it: what differs between
+/// them within the layer was added up before that.
+fn is_same_behind(ranks: &[Bundle], name: &str) -> Result<bool> {
+    let Some((first, others)) = ranks.split_first() else { return Ok(false) };
+    let all = nodes(first);
+    let Some(at) = all.iter().position(|node| node.name == name) else { return Ok(false) };
+    let layer = all.get(at).and_then(|node| node.layer);
+    let is_behind = |node: &&Node| node.layer != layer || node.part == ModelPart::Layer;
+    for node in all.iter().skip(at + 1).filter(is_behind) {
+        let place = |file: &Bundle| {
+            let is_it = |info: &Info| info.name == node.name && info.shape == node.shape;
+            file.infos().iter().position(is_it)
+        };
+        let places: Option<Vec<usize>> = others.iter().map(place).collect();
+        let Some(places) = places else { continue };
+        let meant = sample(first, node.at, 0, SAMPLE)?;
+        let mut are_same = true;
+        for (file, place) in others.iter().zip(places) {
+            are_same = are_same && agree(&meant, &sample(file, place, 0, SAMPLE)?)?;
+        }
+        if are_same {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Where the tensor stands that one of a name is beside: one of its name, or of what heads become, as a function of attention
 /// gets them.
 fn beside(whole: &Bundle, name: &str) -> Option<usize> {
@@ -235,6 +286,28 @@ fn beside(whole: &Bundle, name: &str) -> Option<usize> {
     let behind = BEHIND.iter().find(|(heads, _)| heads.as_str() == name);
     let behind = behind.into_iter().flat_map(|(_, behind)| behind);
     place(name).or_else(|| behind.map(|name| name.as_str()).find_map(place))
+}
+
+/// What ranks call their logits, or their pieces of them, and where those of the reference stand.
+fn logits(whole: &Bundle, ranks: &[Bundle]) -> Option<(String, usize)> {
+    let (mut meant, own) = (nodes(whole), nodes(ranks.first()?));
+    for times in [1, ranks.len()] {
+        let mut own = own.clone();
+        for node in own.iter_mut().filter(|node| node.layer.is_none()) {
+            node.shape.last_mut().into_iter().for_each(|width| *width *= times);
+        }
+        read_as_logits(&mut meant, &mut own);
+        let last = |nodes: &[Node]| {
+            let is_it = |node: &&Node| node.part == ModelPart::Logits && node.layer.is_none();
+            nodes.iter().rfind(is_it).map(|node| (node.name.clone(), node.at, node.width()))
+        };
+        if let (Some((_, at, width)), Some((name, _, own))) = (last(&meant), last(&own))
+            && width == own
+        {
+            return Some((name, at));
+        }
+    }
+    None
 }
 
 /// A piece that is so near to its place in the reference is the one that belongs there.

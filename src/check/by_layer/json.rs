@@ -39,6 +39,7 @@ impl ByLayer {
             "aligned": self.aligned,
             "warning": self.warning,
             "matched": matches.collect::<Vec<_>>(),
+            "not_compared": { "left": self.left_over.left, "right": self.left_over.right },
             "parts": self.lines.iter().map(line).collect::<Vec<_>>(),
         })
     }

@@ -4,21 +4,25 @@ mod align;
 mod another_input;
 mod attention;
 mod clues;
+mod computed;
 mod cut;
 mod decoding;
 mod embeddings;
 mod entries;
 mod exact;
 mod experts;
+mod facts;
 mod false_matches;
 mod first;
 mod found;
 mod join;
 mod json;
+mod left_over;
 mod measure;
 mod mixture;
 mod mixtures;
 mod other_layers;
+mod other_parameters;
 mod parameters;
 mod part;
 mod passes;
@@ -46,6 +50,7 @@ use program::{Kind, Name};
 use sides::Sides;
 
 pub use found::{ByLayer, How, Line, Named, Open};
+pub use left_over::LeftOver;
 pub use ranks::{Split, Unshard};
 
 /// Compares two recordings of a whole model, and names the mistake in the first part that is wrong by itself.
@@ -66,15 +71,19 @@ pub fn by_layer(
 ) -> Result<ByLayer> {
     let mut sides = Sides::open(left, right, ranks)?;
     false_matches::by_numbers(&mut sides)?;
-    let measured = |at| {
+    false_matches::within_layers(&mut sides)?;
+    let of = |at| {
         let Some(found) = sides.measured(at)? else { return Ok(None) };
         let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());
         let stated = tolerances.of(name, Tolerance { rtol: found.tolerance, atol: 0.0 });
         Ok(Some(Measure { tolerance: stated.rtol + stated.atol, ..found }))
     };
-    let measured = (0..sides.nodes().len()).map(measured).collect::<Result<Vec<_>>>()?;
+    let mut measured = (0..sides.nodes().len()).map(of).collect::<Result<Vec<_>>>()?;
+    for at in false_matches::false_ones(&sides, &measured) {
+        (measured[at], sides.beside[at]) = (None, vec![None; sides.right.nodes.len()]);
+    }
+    let left_over = LeftOver::of(&sides, &measured);
     let mut judge = Judge { exact: Exact::new(&sides, tolerances)?, sides: &sides, measured };
-    judge.dismiss_false_matches();
     let growth = judge.growth()?;
     let mut lines: Vec<Line> = Vec::new();
     let (mut first, mut named, mut undone) = (None, None, None);
@@ -106,7 +115,7 @@ pub fn by_layer(
     }
     let other_start = judge.other_start();
     let other_names = (0..sides.nodes().len()).filter_map(|at| {
-        let [own, other] = judge.other_names(at)?.map(str::to_owned);
+        let [own, other] = false_matches::other_names(&sides, at)?.map(str::to_owned);
         judge.measured[at].map(|_| (own, other))
     });
     let stages = || [&sides.left, &sides.right].into_iter().find_map(|side| side.ranks.odd.clone());
@@ -116,6 +125,7 @@ pub fn by_layer(
         first,
         named,
         matches: other_names.collect(),
+        left_over,
         ranks: [&sides.left, &sides.right]
             .into_iter()
             .flat_map(|side| side.ranks.told.clone())

@@ -142,9 +142,9 @@ impl Ranks {
         self
     }
 
-    /// The recordings of ranks as that of one device, as `whole` has it.
+    /// The recordings of ranks as that of one device, as `one` has it in a pass.
     pub fn join(
-        whole: &Bundle,
+        (one, whole): (&Self, &Bundle),
         place: &Path,
         mut ranks: Vec<Recording>,
         stated: Option<Unshard>,
@@ -184,7 +184,8 @@ impl Ranks {
                 pass.push(file);
             }
         }
-        let (mut joined, mut handed) = (Joined::default(), Vec::new());
+        let mut joined = Joined::beside(one.records.clone());
+        let mut handed = Vec::new();
         let join = |own: Vec<Bundle>| match &starts {
             Some(_) => staged(place, own, (&mut told, &mut handed)),
             None => joined.join(whole, place, own),

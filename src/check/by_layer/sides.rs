@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use candle_core::Tensor;
 
 use super::align::{Alignment, align};
+use super::computed::with_computed;
 use super::measure::{Beside, Measure, Source, measure};
 use super::part::Parameters;
 use super::ranks::{Ranks, Unshard};
 use base::error::{Error, Result};
 use file::{Bundle, Recording, open_ranks};
-use foreign::{ModelPart, Node, is_record, matched, nodes};
+use foreign::{ModelPart, Node, is_record, matched, nodes, read_as_logits};
 
 /// A side of the comparison.
 pub struct Side {
@@ -210,7 +211,7 @@ fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ran
     let (left_ranks, right_ranks) =
         (only(open_ranks(left, is_record)?), only(open_ranks(right, is_record)?));
     let joined = |one: &Ranks, place: &Path, ranks: Vec<Recording>| match one.passes.first() {
-        Some(whole) => Ranks::join(whole, place, ranks, stated),
+        Some(whole) => Ranks::join((one, whole), place, ranks, stated),
         None => Err(Error::file(
             place,
             tr!("holds no tensor that a part of a model gave"),
@@ -253,8 +254,12 @@ impl Sides {
     /// Opens both sides. Where one is of several ranks, these are joined as the other one has it.
     pub fn open(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<Self> {
         let (left_ranks, right_ranks) = both_ranks(left, right, stated)?;
-        let (mut left_side, right_side) =
-            (Side::new(left, left_ranks)?, Side::new(right, right_ranks)?);
+        let mut right_side = Side::new(right, right_ranks)?;
+        let has = |name: &str| right_side.nodes.iter().flatten().any(|node| node.name == name);
+        let mut left_side = Side::new(left, with_computed(left_ranks, has)?)?;
+        for (own, others) in left_side.nodes.iter_mut().zip(&mut right_side.nodes) {
+            read_as_logits(own, others);
+        }
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =
             right_side.nodes.iter().map(|nodes| matched(own, nodes)).collect();

@@ -106,6 +106,7 @@ impl Grammar<'_> {
         self.turned_whole(step);
         self.in_other_pairs(step);
         self.permuted_for_others(step);
+        self.unordered_bias(step);
         self.normed_by_head(step);
         self.siblings(step);
         self.numbers(step);

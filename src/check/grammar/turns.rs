@@ -2,7 +2,9 @@
 
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Along, Change, Edit, Kind, Name, Norm, Op, Pairing, Rotary, Scaling, Slip, Step};
+use program::{
+    Along, Change, Edit, Kind, Linear, Name, Norm, Op, Pairing, Rotary, Scaling, Slip, Step,
+};
 
 impl Grammar<'_> {
     /// Queries and keys that are turned by their positions in a run that has no rotation.
@@ -87,6 +89,40 @@ impl Grammar<'_> {
             };
             let take = Slip::Along(axis, Along::Take((0..width).map(place).collect()));
             self.add(Kind::Axes, cost::COMMON, step.name, Change::before(0, take), told);
+        }
+    }
+
+    /// A bias that is left in its order, where the rows of its weight are put in that of other pairs, which are turned then.
+    pub(super) fn unordered_bias(&mut self, step: &Step) {
+        let (turned, heads) = match step.name {
+            Name::Q => (Name::QRot, self.sizes.heads),
+            Name::K => (Name::KRot, self.sizes.kv_heads),
+            _ => return,
+        };
+        let ([_, _, _], Op::Linear(Linear::Project { .. })) = (&self.read(step)[..], &step.op)
+        else {
+            return;
+        };
+        let freqs =
+            self.right.step(turned).and_then(|turned| self.right.read_by(turned).get(1).copied());
+        let pairs = freqs.and_then(|freqs| freqs.axes.shape().last().copied()).unwrap_or(0);
+        let width = step.axes.last_size() as usize;
+        let Some(head) = width.checked_div(heads).filter(|head| pairs > 1 && 2 * pairs <= *head)
+        else {
+            return;
+        };
+        let orders: [&dyn Fn(usize) -> usize; 2] =
+            [&|at| at % pairs * 2 + at / pairs, &|at| at / 2 + at % 2 * pairs];
+        for order in orders {
+            let from = |at: usize| match at % head {
+                within if within < 2 * pairs => at - within + order(within),
+                _ => at,
+            };
+            let take = Slip::Along(0, Along::Take((0..width).map(from).collect()));
+            let told = tr!(
+                "its bias is not put in the order of pairs that the rows of its weight are put in"
+            );
+            self.add(Kind::Axes, cost::COMMON, step.name, Change::before(2, take), told);
         }
     }
 
