@@ -114,6 +114,7 @@ const WAYS: usize = 4;
 /// The shapes that the scales of queries, keys and values can have together, the likeliest first: those of as many axes
 /// stand under the same ones.
 fn together(slots: &[&Slot], codes: Codes) -> Vec<Placed> {
+    let dims: Vec<Vec<usize>> = slots.iter().map(|slot| slot.dims(codes)).collect();
     let mut all = vec![(0, Vec::new())];
     for slot in slots {
         let own = slot.placings(codes);
@@ -138,7 +139,15 @@ fn together(slots: &[&Slot], codes: Codes) -> Vec<Placed> {
         all = longer;
     }
     all.sort_by_key(|(cost, _)| *cost);
-    all.into_iter().take(WAYS).map(|(_, placed)| placed).collect()
+    let all: Vec<Placed> = all.into_iter().map(|(_, placed)| placed).collect();
+    // Scales of whole axes are the plainest: they are tried wherever they fit.
+    let is_plain = |placed: &&Placed| {
+        let mut own = placed.iter().zip(&dims);
+        own.all(|(shape, dims)| shape.as_ref().is_none_or(|shape| !is_grouped(shape, dims)))
+    };
+    let plain = all.iter().skip(WAYS).find(is_plain).cloned();
+    let has_plain = all.iter().take(WAYS).any(|placed| is_plain(&placed));
+    all.into_iter().take(WAYS).chain(plain.filter(|_| !has_plain)).collect()
 }
 
 /// What the codes may be, the likeliest first.
@@ -253,7 +262,8 @@ impl<'r> Slot<'r> {
             let mut shares = shares.iter();
             all.retain(|(_, shape)| {
                 let share = shares.next().copied().unwrap_or(1.0);
-                share >= FEW_AT_MOST || count(shape) < MANY_SHARES
+                // Scales that are set beforehand do not reach it; those of groups come with their codes.
+                share >= FEW_AT_MOST || count(shape) < MANY_SHARES || !is_grouped(shape, dims)
             });
         }
     }
@@ -462,6 +472,11 @@ fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize>)> {
         }
     }
     all
+}
+
+/// Whether scales of this shape stand for groups of places of an axis.
+fn is_grouped(shape: &[usize], stored: &[usize]) -> bool {
+    shape.iter().zip(stored).any(|(own, all)| *own > 1 && own != all)
 }
 
 /// The shape, of as many axes as what is stored, of offsets that stand for all of some axes and for each place of the
