@@ -94,6 +94,18 @@ impl Table {
                     other
                 );
                 add(newest, told);
+                let place = self.lengths.get(other).map_or(0, |length| length.saturating_sub(1));
+                let shared = self.of_keys(|at, key| {
+                    let at = if at == own && key == place { other } else { at };
+                    Some(self.first(at, key / self.page)? + key % self.page)
+                });
+                let told = tr!(
+                    "key {place} of sequence {own} is that of sequence {other}, which wrote its newest key into a page that both share",
+                    place,
+                    own,
+                    other
+                );
+                add(shared, told);
                 let read =
                     self.read(|at, page| self.first(if at == own { other } else { at }, page));
                 add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));
