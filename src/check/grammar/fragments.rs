@@ -3,10 +3,13 @@
 
 use super::Grammar;
 use crate::candidate::{Edits, cost};
-use program::{Along, Change, Edit, Fragment, Kind, Name, Slip};
+use program::{Along, Axis, Change, Edit, Fragment, Kind, Name, Slip};
 
 /// An order of so many rows or columns, as the place that is read in place of each, and how it is told.
 type Order = (usize, fn(usize) -> usize, &'static str);
+
+/// What reads something: the step, the slot, what it reads, the axis of that, and what stands on it.
+type Read = (Name, usize, Name, usize, &'static str);
 
 /// The orders of rows and columns that tensor cores and the code around them have.
 const ORDERS: [Order; 10] = [
@@ -99,13 +102,13 @@ impl Grammar<'_> {
         }
     }
 
-    /// What reads the factors, or the sums, of rows: the step, the slot, the input, its axis of rows and their name.
-    fn factors_of_rows(&self) -> Vec<Vec<(Name, usize, Name, usize, &'static str)>> {
+    /// What reads the factors, or the sums, of rows.
+    fn factors_of_rows(&self) -> Vec<Vec<Read>> {
         let slot = |reader: Name, input: Name| {
             let read = self.right.step(reader).map(|step| self.read(step))?;
             let slot = read.iter().position(|read| *read == input)?;
-            let axes = &self.right.step(input)?.axes;
-            let axis = axes.iter().position(|(axis, _)| axis == program::Axis::Query)?;
+            let mut dims = self.right.step(input)?.axes.iter();
+            let axis = dims.position(|(axis, _)| axis == Axis::Query)?;
             Some((reader, slot, input, axis, tr!("rows")))
         };
         let factor = |reader| slot(reader, Name::TileFactor);

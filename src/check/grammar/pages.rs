@@ -226,7 +226,7 @@ impl Grammar<'_> {
         let count = table.lengths.len();
         let mut upwards = table.lengths.clone();
         upwards.sort_unstable();
-        let all: [(Length, &str); 14] = [
+        let all: [(Length, &str); 13] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -284,10 +284,6 @@ impl Grammar<'_> {
             (
                 &|at, _| upwards[at],
                 tr!("the lengths are sorted, the shortest first, and the sequences are not"),
-            ),
-            (
-                &|at, _| upwards[count - 1 - at],
-                tr!("the lengths are sorted, the longest first, and the sequences are not"),
             ),
             (
                 &|_, _| most,

@@ -30,7 +30,7 @@ impl Grammar<'_> {
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
-                self.from_zero();
+                self.floored_maximum();
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.in_two_stages([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
@@ -250,7 +250,7 @@ impl Grammar<'_> {
     }
 
     /// A running maximum that begins with 0, or the smallest positive number: it is never below it.
-    fn from_zero(&mut self) {
+    fn floored_maximum(&mut self) {
         let told = tr!(
             "the running maximum begins at 0, or at the smallest positive number (FLT_MIN), not at −∞: low scores underflow"
         );

@@ -7,6 +7,9 @@ use crate::candidate::cost;
 use base::error::Result;
 use program::{Along, Block, Change, Edit, Kind, Name, Slip, Step};
 
+/// The scale that is read for the keys (0) or the values (1) of a head.
+type ScaleOf<'a> = &'a dyn Fn(usize, usize) -> f64;
+
 impl Grammar<'_> {
     /// Scales of keys and values of one list, whose two axes are taken for each other.
     pub(super) fn scales_of_one_list(&mut self) {
@@ -21,7 +24,7 @@ impl Grammar<'_> {
         }
         let (apart, beside) = ([keys.clone(), values.clone()].concat(), [keys, values]);
         let flat: Vec<f64> = (0..2 * heads).map(|at| beside[at % 2][at / 2]).collect();
-        let rules: [(&dyn Fn(usize, usize) -> f64, &str); 2] = [
+        let rules: [(ScaleOf, &str); 2] = [
             (
                 &|own, head| apart[2 * head + own],
                 tr!(

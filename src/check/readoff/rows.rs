@@ -168,8 +168,8 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
 pub fn moved_in_items(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
     let Some((found, value)) = scope.pair(at) else { return Ok(None) };
     let Some(step) = scope.trace().step(at) else { return Ok(None) };
-    let mut axes = step.axes.iter().enumerate();
-    let of_rows = axes.find(|(_, (axis, _))| matches!(axis, Axis::Query | Axis::Key));
+    let mut dims = step.axes.iter().enumerate();
+    let of_rows = dims.find(|(_, (axis, _))| matches!(axis, Axis::Query | Axis::Key));
     let Some((axis, (kind, size))) = of_rows.filter(|(axis, _)| *axis > 0) else { return Ok(None) };
     let items = step.axes.shape().first().copied().unwrap_or_default();
     if items < 2 || !(2..=MOST_PLACES).contains(&size) || found.dims() != value.dims() {

@@ -18,6 +18,9 @@ use program::{Along, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Starts,
 /// So many places are told where no formula fits.
 const TOLD: usize = 3;
 
+/// Of more numbers nothing is looked up.
+const MOST_NUMBERS: usize = 1 << 24;
+
 /// The mistake that the values of a step show that takes its numbers from elsewhere.
 ///
 /// # Errors
@@ -42,7 +45,7 @@ fn gathered(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
     let memory = cells(&pages.transpose(1, 2)?.contiguous()?)?;
     let rows = cells(&found.transpose(1, 2)?.contiguous()?)?;
     let own = places(slots)?;
-    if own.len() != keys || width == 0 {
+    if own.len() != keys || width == 0 || memory.len() > MOST_NUMBERS {
         return Ok(None);
     }
     let mut known: HashMap<u64, Vec<usize>> = HashMap::new();
@@ -116,9 +119,8 @@ fn told_slots(read: &[usize], own: &[usize], page: usize, places: &[usize]) -> O
         more => tr!("{listed}; and {more} more", listed, more),
     };
     let is_within = read.iter().zip(own).all(|(read, own)| read / page == own / page);
-    let fits = |slot: &dyn Fn(usize) -> usize| {
-        read.iter().zip(places).all(|(read, place)| read % page == slot(*place))
-    };
+    let fits =
+        |slot: Slot| read.iter().zip(places).all(|(read, place)| read % page == slot(*place));
     let formula = is_within.then(|| within_a_page(page, &fits)).flatten();
     Some(match formula {
         Some(formula) => {
@@ -128,8 +130,11 @@ fn told_slots(read: &[usize], own: &[usize], page: usize, places: &[usize]) -> O
     })
 }
 
-/// The slot in a page by the place of the key, where one of these gives all of them.
-fn within_a_page(page: usize, fits: &dyn Fn(&dyn Fn(usize) -> usize) -> bool) -> Option<String> {
+/// The slot in a page by the place of a key.
+type Slot<'a> = &'a dyn Fn(usize) -> usize;
+
+/// The formula of the slot in a page, where one of these gives all of them.
+fn within_a_page(page: usize, fits: &impl Fn(Slot) -> bool) -> Option<String> {
     for by in 1..=2 * page {
         if by != page && fits(&|place| place % by) {
             return Some(format!("i % {by}"));
@@ -143,7 +148,7 @@ fn within_a_page(page: usize, fits: &dyn Fn(&dyn Fn(usize) -> usize) -> bool) ->
         if by > 1 && by < page && fits(&|place| place * by % page) {
             return Some(format!("i · {by} % {page}"));
         }
-        if by < page && fits(&|place| place % page ^ by) {
+        if by < page && fits(&|place| (place % page) ^ by) {
             return Some(format!("i % {page} ^ {by}"));
         }
     }
@@ -194,7 +199,8 @@ fn scaled(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
     let floor = MOVED * largest(found)?;
     for (axis, (kind, size)) in step.axes.iter().enumerate() {
         let is_of_axis = |own: &&Tensor| own.dims().get(axis) == Some(&size);
-        if !(2..=MOST_PLACES).contains(&size) || !scales.iter().any(|own| is_of_axis(&own)) {
+        let is_large = found.elem_count().saturating_mul(size) > MOST_NUMBERS;
+        if is_large || !(2..=MOST_PLACES).contains(&size) || !scales.iter().any(is_of_axis) {
             continue;
         }
         let at = |own: &Tensor, place: usize| {

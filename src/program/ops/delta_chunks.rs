@@ -113,16 +113,6 @@ impl<T: WithDType> Walk<'_, T> {
         let mut left = vec![T::one(); rows];
         // What all chunks before have left.
         let mut earlier = vec![T::one(); rows];
-        let is_inclusive = slip == Some(ChunkSlip::IntraInclusive);
-        let is_plain = matches!(
-            slip,
-            Some(
-                ChunkSlip::WriteUndecayed
-                    | ChunkSlip::IntraUndecayed
-                    | ChunkSlip::IntraDeltaUndecayed
-                    | ChunkSlip::OtherBase(ChunkDecay::Written, _)
-            )
-        );
         for start in (from..to).step_by(size) {
             let end = (start + size).min(to);
             if slip == Some(ChunkSlip::FullChunks) && end - start < size {
@@ -174,15 +164,7 @@ impl<T: WithDType> Walk<'_, T> {
                 if let Some(ChunkSlip::Blocks(_)) = slip {
                     write(&mut own.cut, key, &written);
                 }
-                if is_plain {
-                    write(&mut own.plain, key, &written);
-                }
-                if is_inclusive {
-                    let lefts = key.iter().enumerate();
-                    let key: Vec<T> =
-                        lefts.map(|(row, key)| *key * self.left(token, row)).collect();
-                    write(&mut own.plain, &key, &written);
-                }
+                self.write_plain(&mut own, token, &written, slip);
                 if let Some(queries) = self.queries {
                     let query = Self::row(queries, token, rows);
                     let before = || self.by_rows(&carried, &before);
@@ -217,6 +199,25 @@ impl<T: WithDType> Walk<'_, T> {
             }
         }
         carried
+    }
+
+    /// Adds what a token writes to what is kept beside the right one, for the slips that read that.
+    fn write_plain(&self, own: &mut Own<T>, token: usize, written: &[T], slip: Option<ChunkSlip>) {
+        let key = self.key(token);
+        match slip {
+            Some(
+                ChunkSlip::WriteUndecayed
+                | ChunkSlip::IntraUndecayed
+                | ChunkSlip::IntraDeltaUndecayed
+                | ChunkSlip::OtherBase(ChunkDecay::Written, _),
+            ) => write(&mut own.plain, key, written),
+            Some(ChunkSlip::IntraInclusive) => {
+                let rows = key.iter().enumerate();
+                let key: Vec<T> = rows.map(|(row, key)| *key * self.left(token, row)).collect();
+                write(&mut own.plain, &key, written);
+            }
+            _ => {}
+        }
     }
 
     /// What was carried to a chunk and what it writes, as they are carried on.

@@ -30,7 +30,7 @@ impl Fragment {
                 (row / size * size + column % size, column / size * size + row % size)
             }
             Self::Swizzled { chunk, rows, count } => {
-                let other = column / chunk ^ (row / rows % count);
+                let other = (column / chunk) ^ (row / rows % count);
                 (row, other * chunk + column % chunk)
             }
         }

@@ -383,15 +383,18 @@ impl Operation for Slip {
             }
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Weigh(Weigh::Zeros(_)) if at == 2 => None,
-            Self::Weigh(Weigh::LessMean) if from_last == 1 => None,
             // One of its axes decides about the other.
             Self::Along(axis, Along::Within { axis: other, .. }) if at == *axis || at == *other => {
                 None
             }
             Self::Beyond(_) | Self::Strided(_) if at < 3 => None,
             Self::Fragment(own) if from_last == 2 => own.narrowed(part).map(Self::Fragment),
-            // The largest weight of a row is one of all keys.
-            Self::RoundedWeights(_) | Self::Fragment(_) if from_last == 1 => None,
+            // The mean and the largest weight of a row are those of all keys.
+            Self::Weigh(Weigh::LessMean) | Self::RoundedWeights(_) | Self::Fragment(_)
+                if from_last == 1 =>
+            {
+                None
+            }
             Self::InPart { .. } | Self::OfStrided(_) | Self::Elsewhere(_) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
