@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use base::error::Result;
-use program::{Gradient, Heads, Linear, Op, Precision, Product, Scaling, Step};
+use program::{Gradient, Heads, Linear, Op, PartStage, Precision, Product, Scaling, Step};
 
 /// What of a run is computed, or kept, in fewer bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ enum Which {
     Projections,
     Attention,
     Scores,
+    /// What splits hold of the values, which is merged.
+    Splits,
     /// Not only products, but every step.
     Steps,
 }
@@ -113,14 +115,19 @@ impl Lowered {
 impl Products {
     fn all() -> impl Iterator<Item = Self> {
         let types = [Precision::Tf32, Precision::CutTf32, Precision::F16, Precision::Bf16];
-        types.into_iter().flat_map(|precision| {
+        let of_splits = types
+            .into_iter()
+            .filter(|own| own.dtype().is_some())
+            .map(|precision| Self { precision, which: Which::Splits, cast: Cast::Result });
+        let of_products = types.into_iter().flat_map(|precision| {
             let is_type = matches!(precision, Precision::F16 | Precision::Bf16);
             let casts = Cast::ALL.into_iter().filter(move |cast| is_type || !cast.is_of_result());
             casts.flat_map(move |cast| {
                 let each = [Which::All, Which::Attention, Which::Projections, Which::Scores];
                 each.into_iter().map(move |which| Self { precision, which, cast })
             })
-        })
+        });
+        of_products.chain(of_splits)
     }
 
     fn in_words(self) -> String {
@@ -130,6 +137,7 @@ impl Products {
             Which::Projections => tr!("the projections"),
             Which::Attention => tr!("the products of queries, keys and values"),
             Which::Scores => tr!("the products of queries and keys"),
+            Which::Splits => tr!("the outputs of the splits"),
             Which::Steps => tr!("all steps"),
         };
         let kept = if self.cast.is_kept() {
@@ -148,6 +156,7 @@ impl Products {
         match (op, self.which) {
             (_, Which::Steps)
             | (Op::Linear(_) | Op::Gradient(Gradient::Product(_)), Which::All) => true,
+            (Op::Parted(own), which) => which == Which::Splits && own.stage == PartStage::Quotient,
             (Op::Linear(Linear::Project { .. }), which) => which == Which::Projections,
             (Op::Linear(Linear::WeightedSum), which) => which == Which::Attention,
             (Op::Linear(_), which) => matches!(which, Which::Attention | Which::Scores),

@@ -52,6 +52,17 @@ impl AxisOrder {
         self.found.iter().map(|(axis, _)| as_query(*axis)).collect()
     }
 
+    /// The same without axes of one place.
+    pub fn long(&self) -> Vec<Axis> {
+        let sizes = self.found.iter().map(|(_, size)| *size);
+        self.order()
+            .into_iter()
+            .zip(sizes)
+            .filter(|(_, size)| *size > 1)
+            .map(|(axis, _)| axis)
+            .collect()
+    }
+
     /// The names of the axes, outermost first.
     pub fn names(&self) -> Vec<String> {
         self.found.iter().map(|(axis, _)| axis.name().to_owned()).collect()

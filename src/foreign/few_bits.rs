@@ -8,7 +8,7 @@ use super::codes::{Codes, Order};
 use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::numbers;
-use super::scale_axes::{placings, share_at_most, spread, told, whole};
+use super::scale_axes::{is_grouped, placings, share_at_most, spread, told, whole};
 use base::error::{Result, quoted};
 use config::{QkvFormat, Start};
 use file::{Entry, Record};
@@ -91,6 +91,7 @@ const WAYS: usize = 4;
 /// The shapes that the scales of queries, keys and values can have together, the likeliest first: those of as many axes
 /// stand under the same ones.
 fn together(slots: &[&Slot], codes: Codes) -> Vec<Placed> {
+    let dims: Vec<Vec<usize>> = slots.iter().map(|slot| slot.dims(codes)).collect();
     let mut all = vec![(0, Vec::new())];
     for slot in slots {
         let own = slot.placings(codes);
@@ -115,7 +116,15 @@ fn together(slots: &[&Slot], codes: Codes) -> Vec<Placed> {
         all = longer;
     }
     all.sort_by_key(|(cost, _)| *cost);
-    all.into_iter().take(WAYS).map(|(_, placed)| placed).collect()
+    let all: Vec<Placed> = all.into_iter().map(|(_, placed)| placed).collect();
+    // Scales of whole axes are the plainest: they are tried wherever they fit.
+    let is_plain = |placed: &&Placed| {
+        let mut own = placed.iter().zip(&dims);
+        own.all(|(shape, dims)| shape.as_ref().is_none_or(|shape| !is_grouped(shape, dims)))
+    };
+    let plain = all.iter().skip(WAYS).find(is_plain).cloned();
+    let has_plain = all.iter().take(WAYS).any(|placed| is_plain(&placed));
+    all.into_iter().take(WAYS).chain(plain.filter(|_| !has_plain)).collect()
 }
 
 /// What the codes may be, the likeliest first.
@@ -236,7 +245,8 @@ impl<'r> Slot<'r> {
             let mut shares = shares.iter();
             all.retain(|(_, shape)| {
                 let share = shares.next().copied().unwrap_or(1.0);
-                share >= FEW_AT_MOST || count(shape) < MANY_SHARES
+                // Scales that are set beforehand do not reach it; those of groups come with their codes.
+                share >= FEW_AT_MOST || count(shape) < MANY_SHARES || !is_grouped(shape, dims)
             });
         }
     }

@@ -97,9 +97,9 @@ pub fn is_of_flashinfer<'n>(tensors: impl Iterator<Item = &'n str>) -> bool {
     found.count() > 0 && !is_other
 }
 
-/// The log-sum-exp that is +∞ for rows that see no key, as `FlashAttention` keeps it, with −∞ there.
+/// The log-sum-exp, of all keys or of a split's, that is +∞ for rows that see no key, as `FlashAttention` keeps it, with −∞ there.
 fn of_empty_rows(step: &Step, tensor: &Tensor) -> Result<Option<Tensor>> {
-    if step.name != Name::Lse || tensor.dims() != step.value.dims() {
+    if !matches!(step.name, Name::Lse | Name::SplitLse) || tensor.dims() != step.value.dims() {
         return Ok(None);
     }
     let both = tensor.eq(f64::INFINITY)?.mul(&step.value.eq(f64::NEG_INFINITY)?)?;

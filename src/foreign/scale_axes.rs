@@ -43,6 +43,11 @@ pub(super) fn placings(own: &[usize], stored: &[usize]) -> Vec<(usize, Vec<usize
     all
 }
 
+/// Whether scales of this shape stand for groups of places of an axis.
+pub(super) fn is_grouped(shape: &[usize], stored: &[usize]) -> bool {
+    shape.iter().zip(stored).any(|(own, all)| *own > 1 && own != all)
+}
+
 /// The shape, of as many axes as what is stored, of offsets that stand for all of some axes and for each place of the
 /// others, as the mean of the keys does.
 pub(super) fn whole(offset: &Entry, stored: &[usize]) -> Option<Vec<usize>> {

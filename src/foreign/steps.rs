@@ -94,8 +94,12 @@ pub fn name_steps(
         // follows a step shows in which order it was meant.
         let is_of_x =
             |reading: &AxisOrder| (reading.order().first() == Some(&Axis::Query)) == tokens_first;
+        // What has heads has them in an order of its own.
+        let is_like_x = |step: &Step| {
+            step.axes.rank() == 3 && step.axes.iter().all(|(axis, _)| axis != Axis::Head)
+        };
         let last = options.iter().filter(|(step, reading)| {
-            step.axes.rank() == 3 && is_of_x(reading) && !is_followed(step, trace, is_of_another)
+            is_like_x(step) && is_of_x(reading) && !is_followed(step, trace, is_of_another)
         });
         let last: Vec<Name> = last.map(|(step, _)| step.name).collect();
         options.retain(|(step, reading)| !last.contains(&step.name) || is_of_x(reading));
@@ -279,7 +283,15 @@ impl Named {
         let order = reading.order();
         let hooked = [Axis::Batch, Axis::Query, Axis::Head, Axis::HeadDim];
         let is_hook = last_segment(name).to_ascii_lowercase().starts_with("hook_");
-        let is_known = self.orders.contains(&order) || (is_hook && order == hooked);
+        // Axes of one place stand anywhere, or nowhere.
+        let long = reading.long();
+        let is_like = |known: &Vec<Axis>| {
+            let mut known = known.iter().filter(|axis| long.contains(axis));
+            long.contains(&Axis::HeadDim) && long.iter().eq(known.by_ref())
+        };
+        let is_known = self.orders.contains(&order)
+            || self.orders.iter().any(is_like)
+            || (is_hook && order == hooked);
         u8::from(!is_known)
     }
 

@@ -118,6 +118,12 @@ pub const ALL: &[Mistake] = &[
                 "T_21 = -T_22 @ A_21",
                 "T_21 = -T_22 @ A_21 @ T_11"
             ),
+            way!(
+                MergedPlain,
+                "the inverse of the keys' matrix is put together from those of two halves of a chunk, and beside the diagonal both are missing: −A₂₁",
+                "T_21 = -A_21",
+                "T_21 = -T_22 @ A_21 @ T_11"
+            ),
         ],
         seen: &[],
     },
@@ -219,6 +225,18 @@ pub const ALL: &[Mistake] = &[
                 "the values are solved with the keys' matrix without its decay, and what is subtracted of the state with it",
                 "u = inv(I + (k_beta @ k.mT).tril(-1)) @ v_beta",
                 "u = T @ v_beta"
+            ),
+            way!(
+                ValuesDecayed,
+                "the values of a chunk are decayed from its start, as what is subtracted of the state is",
+                "u = T @ (v_beta * g.exp())",
+                "u = T @ v_beta"
+            ),
+            way!(
+                IntraInclusive,
+                "what queries read within their chunk is decayed by each key's own decay too: g one token early",
+                "o = (q * g.exp()) @ state + (q @ k.mT * (g[i] - g[j - 1]).exp()).tril() @ v_new",
+                READ
             ),
             way!(
                 WriteUndecayed,

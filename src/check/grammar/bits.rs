@@ -241,6 +241,7 @@ impl Grammar<'_> {
         };
         let scales: Vec<(Name, f64, usize)> = both.into_iter().filter_map(scale_of).collect();
         let keys = scales.iter().map(|(_, _, keys)| *keys).min().unwrap_or_default();
+        self.scaled_newest(&scales);
         for count in (1..keys).filter(|count| keys <= MOST_KEYS || count.is_multiple_of(16)) {
             for is_twice in [true, false] {
                 let edit = |(name, scale, keys): &(Name, f64, usize)| {
@@ -255,6 +256,33 @@ impl Grammar<'_> {
                 };
                 let edits = scales.iter().map(edit).collect();
                 self.add_all(Kind::Repeated, cost::RARE, edits, step.name, told);
+            }
+        }
+    }
+
+    /// The newest keys, or values, which are scaled already where they come in, and are scaled with the rest once more.
+    fn scaled_newest(&mut self, scales: &[(Name, f64, usize)]) {
+        let mut counts = vec![1, self.sizes.query_count()];
+        counts.dedup();
+        for count in counts {
+            let edit = |(name, scale, keys): &(Name, f64, usize)| {
+                let factors = (0..*keys).map(|key| if key + count < *keys { 1.0 } else { *scale });
+                Edit::new(*name, after(Slip::Along(2, Along::Each(factors.collect())), &[]))
+            };
+            let edits: Vec<Edit> = scales.iter().map(edit).collect();
+            let alone = edits.iter().map(|edit| vec![edit.clone()]);
+            for edits in alone.chain([edits.clone()]) {
+                let Some(at) = edits.first().map(|edit| edit.at) else { continue };
+                let told = match count {
+                    1 => tr!(
+                        "the scale is applied twice to the newest token, which is scaled where it comes in"
+                    ).to_owned(),
+                    count => tr!(
+                        "the scale is applied twice to the last {count} tokens, which are scaled where they come in",
+                        count
+                    ),
+                };
+                self.add_all(Kind::Repeated, cost::RARE, edits, at, told);
             }
         }
     }

@@ -1,14 +1,43 @@
 //! What goes wrong where a run reads keys and values of earlier tokens from a cache?
 
-use super::Grammar;
+use std::f64::consts::LN_2;
+
+use candle_core::{Device, Tensor};
+
+use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
-use program::{Along, Change, Edit, Kind, Name, Slip};
+use program::{Along, Block, Change, Edit, Kind, Name, Slip};
 
 /// The axes of what a cache holds: (batch, head, key, `head_dim`).
 const BATCH: usize = 0;
 const KEY: usize = 2;
 
 impl Grammar<'_> {
+    /// New keys that stand in the cache, and are appended to it once more: each counts twice.
+    pub(super) fn appended_again(&mut self) {
+        let keys = self.sizes.keys();
+        let one = (vec![self.sizes.query_count()], vec![keys]);
+        let all = self
+            .documents()
+            .and_then(|own| Some((own.queries.first()?.clone(), own.keys.first()?.clone())));
+        let (queries, lengths) = all.unwrap_or(one);
+        let mut added = Vec::with_capacity(keys);
+        for (new, length) in queries.iter().zip(&lengths) {
+            let is_new = |key: usize| key + new >= *length && new < length;
+            added.extend((0..*length).map(|key| if is_new(key) { LN_2 } else { 0.0 }));
+        }
+        let scores = self.right.step(Name::Weights).and_then(|own| self.read(own).first().copied());
+        let Some(scores) = scores.filter(|_| added.len() == keys && added.contains(&LN_2)) else {
+            return;
+        };
+        let Ok(cells) = Tensor::from_vec(added, (1, 1, 1, keys), &Device::Cpu) else { return };
+        let counted = after(Slip::Counted(Block { cells, fill: 0.0 }), &[]);
+        let told = tr!(
+            "the new keys count twice: they stand in the cache already, and are appended once more"
+        );
+        self.add(Kind::Repeated, cost::COMMON, scores, counted, told);
+    }
+
     /// Slots of the cache that are those of another item or token, or empty.
     pub(super) fn of_cache(&mut self) {
         let [cached, past] = [Name::KCached, Name::KPast].map(|name| {

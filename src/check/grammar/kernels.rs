@@ -87,7 +87,7 @@ impl Grammar<'_> {
                     let kept = Change::Become(Slip::StreamLse(stream).into(), self.read(lse));
                     Edit::new(Name::Lse, kept)
                 });
-                if slip == StreamSlip::Log2 {
+                if matches!(slip, StreamSlip::Log2 | StreamSlip::BinaryMaximum) {
                     let edits = kept.into_iter().collect();
                     self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, &told);
                     break;

@@ -37,6 +37,7 @@ impl Grammar<'_> {
         self.viewed_in_one_split(count);
         self.splits_as_heads();
         self.next_row(count);
+        self.padded_groups();
     }
 
     /// Results of splits that lie in memory with splits, items and heads in another order than they are read in.
@@ -135,6 +136,36 @@ impl Grammar<'_> {
         }
     }
 
+    /// Query heads of each key head that take as many rows as a tile has, and are read or written as if there were no others.
+    fn padded_groups(&mut self) {
+        let group = self.sizes.heads / self.sizes.kv_heads.max(1);
+        let Some(lse) = self.right.step(Name::SplitLse).filter(|_| self.sizes.kv_heads > 1) else {
+            return;
+        };
+        let shape = lse.axes.shape();
+        let [splits, items, heads, queries] = shape[..] else { return };
+        let count = splits * items * heads * queries;
+        let mut wides = vec![group.next_power_of_two(), 8, 16];
+        wides.retain(|wide| *wide > group);
+        wides.dedup();
+        for wide in wides {
+            let place = |at: usize| {
+                let (query, head) = (at % queries, at / queries % heads);
+                let first = at / queries / heads * heads;
+                ((first + head / group * wide + head % group) * queries + query).min(count)
+            };
+            let places = (0..count).map(place).collect();
+            let read = Change::before(0, Slip::Elsewhere(places));
+            let edits = READERS.map(|name| Edit::new(name, read.clone())).to_vec();
+            let told = tr!(
+                "the log-sum-exps of the splits have {group} rows for each key head, and are read as if they had {wide}",
+                group,
+                wide
+            );
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::Lse, told);
+        }
+    }
+
     /// Splits that are loaded up to a power of two.
     fn next_row(&mut self, count: usize) {
         if count.is_power_of_two() || self.right.step(Name::Sinks).is_some() {
@@ -211,7 +242,7 @@ impl Grammar<'_> {
 
     /// Merges in steps that go wrong between these.
     fn between_levels(&mut self, count: usize) {
-        for slip in [PartSlip::SignExchanged, PartSlip::PairFirst] {
+        for slip in [PartSlip::SignExchanged, PartSlip::SignTurned, PartSlip::PairFirst] {
             if count > 2 {
                 self.slipped_weights(slip);
             }

@@ -82,23 +82,39 @@ impl Table {
                     );
                     add(read, told);
                 }
-                let newest = self.of_keys(|at, key| {
-                    let is_it = at == own && key + 1 == *self.lengths.get(at)?;
-                    let (at, key) =
-                        if is_it { (other, self.lengths.get(other)? - 1) } else { (at, key) };
-                    Some(self.first(at, key / self.page)? + key % self.page)
-                });
-                let told = tr!(
-                    "the newest key of sequence {own} is that of sequence {other}, as where both write it to a page that they share",
-                    own,
-                    other
-                );
-                add(newest, told);
+                self.newest_of_other(own, other, add);
                 let read =
                     self.read(|at, page| self.first(if at == own { other } else { at }, page));
                 add(read, tr!("sequence {own} reads the pages of sequence {other}", own, other));
             }
         }
+    }
+
+    /// The newest key of one sequence in the place of another one's newest, or of the one at its own place there.
+    fn newest_of_other(&self, own: usize, other: usize, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let newest = self.of_keys(|at, key| {
+            let is_it = at == own && key + 1 == *self.lengths.get(at)?;
+            let (at, key) = if is_it { (other, self.lengths.get(other)? - 1) } else { (at, key) };
+            Some(self.first(at, key / self.page)? + key % self.page)
+        });
+        let told = tr!(
+            "the newest key of sequence {own} is that of sequence {other}, as where both write it to a page that they share",
+            own,
+            other
+        );
+        add(newest, told);
+        let place = self.lengths.get(other).map_or(0, |length| length.saturating_sub(1));
+        let shared = self.of_keys(|at, key| {
+            let at = if at == own && key == place { other } else { at };
+            Some(self.first(at, key / self.page)? + key % self.page)
+        });
+        let told = tr!(
+            "key {place} of sequence {own} is that of sequence {other}, which wrote its newest key into a page that both share",
+            place,
+            own,
+            other
+        );
+        add(shared, told);
     }
 
     /// Rows of the table that are taken to be of another length than they are.

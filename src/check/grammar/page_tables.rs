@@ -134,6 +134,7 @@ impl Table {
             let told = tr!("slots of a page are counted modulo {most}", most);
             add(wrapped.collect(), told);
         }
+        self.by_bits(add);
         // The last sequence has no entry behind its own.
         let last = own.len() - self.lengths.last().copied().unwrap_or_default().min(own.len());
         for from in [last, own.len()] {
@@ -201,6 +202,34 @@ impl Table {
         }
     }
 
+    /// Places that are told apart by bits, where a page has no power of two of slots.
+    fn by_bits(&self, add: &mut dyn FnMut(Vec<usize>, String)) {
+        let page = self.page.max(1);
+        if page.is_power_of_two() {
+            return;
+        }
+        let masked = tr!(
+            "the slot in a page is the key's place & {mask}, and pages have {page} slots, no power of two",
+            mask = page - 1,
+            page
+        );
+        let slot = |at, key| Some(self.first(at, key / page)? + (key & (page - 1)));
+        add(self.of_keys(slot), masked.clone());
+        for wide in [page.next_power_of_two(), page.next_power_of_two() / 2] {
+            let told = tr!(
+                "the page of a key is its place / {wide}, and pages have {page} slots, no power of two",
+                wide,
+                page
+            );
+            let slot = |at, key| Some(self.first(at, key / wide)? + (key & (page - 1)));
+            add(self.of_keys(slot), format!("{told}; {masked}"));
+            let slot = |at, key| Some(self.first(at, key / wide)? + key % page);
+            add(self.of_keys(slot), told.clone());
+            let slot = |at, key| Some(self.first(at, key / wide)? + key % wide);
+            add(self.of_keys(slot), tr!("{told}, and so is its slot by {wide}", told, wide));
+        }
+    }
+
     /// Pages under other numbers, or of another size than they have.
     pub fn misnumbered(&self, add: &mut dyn FnMut(Vec<usize>, String), all: usize) {
         let page = self.page.max(1);
@@ -215,6 +244,14 @@ impl Table {
             tr!("every page is read under a number that is one too small").to_owned(),
         );
         let sizes = [page * 2, page * 4, page * 8, page / 2, page / 4];
+        for size in sizes.into_iter().filter(|size| *size > 0 && *size != page) {
+            let told = tr!(
+                "the table's numbers are taken for those of pages of {size} slots: page i begins at slot i · {size}, not i · {page}",
+                size,
+                page
+            );
+            add(self.read(|at, own| Some(self.first(at, own)? / page * size)), told);
+        }
         for size in sizes.into_iter().filter(|size| *size > 0 && *size != page) {
             // The entry of a page of another size, whose number counts pages of that size, or of the right one.
             for of in [size, page] {

@@ -20,6 +20,11 @@ pub fn page_size(right: &Trace) -> Option<usize> {
     Some(Table::of(&slots, lengths, all).page)
 }
 
+/// The place of each of so many keys in its sequence.
+pub fn key_places(right: &Trace, keys: usize) -> Vec<usize> {
+    lengths(documents(right), keys).into_iter().flat_map(|length| 0..length).collect()
+}
+
 /// How many keys each sequence has.
 fn lengths(own: Option<&Documents>, keys: usize) -> Vec<usize> {
     own.and_then(|own| own.keys.first().cloned()).unwrap_or_else(|| vec![keys])
@@ -219,7 +224,9 @@ impl Grammar<'_> {
         let of_last =
             |at: usize| table.lengths[at % table.lengths.len()].saturating_sub(1) % page + 1;
         let count = table.lengths.len();
-        let all: [(Length, &str); 11] = [
+        let mut upwards = table.lengths.clone();
+        upwards.sort_unstable();
+        let all: [(Length, &str); 13] = [
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -269,6 +276,14 @@ impl Grammar<'_> {
             (
                 &|at, _| table.lengths[at.saturating_sub(1)],
                 tr!("each sequence has the length of the one before, and the first its own"),
+            ),
+            (
+                &|at, _| table.lengths[count - 1 - at],
+                tr!("the lengths are those of the sequences in reverse"),
+            ),
+            (
+                &|at, _| upwards[at],
+                tr!("the lengths are sorted, the shortest first, and the sequences are not"),
             ),
             (
                 &|_, _| most,

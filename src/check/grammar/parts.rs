@@ -1,7 +1,7 @@
 //! Which splits or tiles can be left out, done twice, begin at another key, or be masked as others are?
 
-use super::Grammar;
 use super::part_keys::{Keys, apart_by_others, rounded, with_first};
+use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use candle_core::{Device, Tensor};
 use program::{
@@ -30,6 +30,7 @@ impl Grammar<'_> {
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
+                self.floored_maximum();
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.in_two_stages([steps[1], steps[2]], (rows, size));
                 self.factor_of_first_row([steps[1], steps[2]], rows);
@@ -246,6 +247,15 @@ impl Grammar<'_> {
         for edits in [vec![lse.clone(), share.clone()], vec![lse], vec![share]] {
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, told);
         }
+    }
+
+    /// A running maximum that begins with 0, or the smallest positive number: it is never below it.
+    fn floored_maximum(&mut self) {
+        let told = tr!(
+            "the running maximum begins at 0, or at the smallest positive number (FLT_MIN), not at −∞: low scores underflow"
+        );
+        let floor = after(Slip::Bound { limit: 0.0, above: false }, &[]);
+        self.add(Kind::Replaced, cost::COMMON, Name::TileMax, floor, told);
     }
 
     /// What was added up before is rescaled by the factor of scores that are scaled once more, or not at all.

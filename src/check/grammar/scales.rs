@@ -31,7 +31,7 @@ impl Grammar<'_> {
     }
 
     /// The scales of a step by item and head, where they are alike along all else; how many items and heads have their own.
-    fn by_head(&self, at: Name) -> Option<(Vec<f64>, [usize; 2])> {
+    pub(super) fn by_head(&self, at: Name) -> Option<(Vec<f64>, [usize; 2])> {
         let scale = *self.right.read_by(self.right.step(at)?).get(1)?;
         let is_of_heads = |(axis, size)| size == 1 || matches!(axis, Axis::Batch | Axis::Head);
         let [items, heads, ..] = scale.axes.shape()[..] else { return None };
@@ -214,19 +214,24 @@ impl Grammar<'_> {
                 let place = |at: usize| (at / read.max(1) * size).min(count - 1);
                 let told =
                     tr!("groups of {size} {what} are taken for such of {read}", size, what, read);
-                self.add_all(
-                    Kind::Axes,
-                    cost::COMMON,
-                    vec![take(axis, (0..count).map(place).collect())],
-                    at,
-                    told,
-                );
+                let places: Vec<usize> = (0..count).map(place).collect();
+                let of_zero = self.right.step(at).and_then(|own| self.read(own).get(2).copied());
+                let both = of_zero.and_then(|zero| {
+                    let is_whole = self.right.step(zero)?.axes.shape().get(axis) == Some(&count);
+                    let take = Slip::Along(axis, Along::Take(places.clone()));
+                    is_whole.then(|| Edit::new(at, Change::before(2, take)))
+                });
+                let edits = vec![take(axis, places)];
+                let both = both.map(|zero| [edits.clone(), vec![zero]].concat());
+                for edits in std::iter::once(edits).chain(both) {
+                    self.add_all(Kind::Axes, cost::COMMON, edits, at, &told);
+                }
             }
         }
     }
 
     /// How many places of an axis have one number each time, the most, and how many places there are.
-    fn group(step: &Step, axis: usize) -> Option<(usize, usize)> {
+    pub(super) fn group(step: &Step, axis: usize) -> Option<(usize, usize)> {
         let last = step.axes.rank().checked_sub(1)?;
         let count = step.axes.shape().get(axis).copied().filter(|count| *count > 3)?;
         let numbers = cells(&step.value.transpose(axis, last).ok()?).ok()?;

@@ -1,5 +1,6 @@
 //! What becomes of scores and sinks that the right operations have no number for?
 
+use super::kernels::BLOCKS;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{
@@ -20,6 +21,29 @@ impl Grammar<'_> {
         if self.right.step(Name::Scores).is_some() {
             let change = after(Slip::Weigh(Weigh::LessMean), &[]);
             self.add(Kind::Omitted, cost::PLAIN, Name::Scores, change, told);
+        }
+        self.smoothed_by_tile();
+    }
+
+    /// Keys of which each tile has less its own mean: what that takes from scores differs from tile to tile.
+    fn smoothed_by_tile(&mut self) {
+        let products = self.products();
+        let stated = self.right.parts().and_then(|parts| parts.keys.first()?.first().copied());
+        let stated = stated.map(|(first, end)| end - first);
+        let keys = self.sizes.keys();
+        let sizes = BLOCKS.into_iter().filter(|size| (2..keys).contains(size));
+        let sizes = stated.map_or_else(|| sizes.collect(), |size| vec![size]);
+        let cost = if stated.is_some() { cost::COMMON } else { cost::RARE };
+        for size in sizes {
+            for (reader, slot, input) in products.iter().filter(|(_, slot, _)| *slot > 0) {
+                let change = Change::before(*slot, Slip::Along(2, Along::LessMean(size)));
+                let told = tr!(
+                    "each tile of {size} keys has the mean of its own rows of {input} subtracted, not that of all",
+                    size,
+                    input
+                );
+                self.add(Kind::Inserted, cost, *reader, change, told);
+            }
         }
     }
 

@@ -33,6 +33,18 @@ impl Grammar<'_> {
                 } else {
                     [item, head, other_width]
                 };
+                let of_heads = [item, all[1], token];
+                if right.is_by_token && head != all[1] {
+                    let told = tr!(
+                        "the heads of {input} are read {taken} numbers apart, as those of {other} stand, and are {own} apart",
+                        input,
+                        taken = all[1],
+                        other,
+                        own = head
+                    );
+                    let slip = Slip::Strided(Strides { strides: of_heads, ..right.clone() });
+                    self.add(Kind::Axes, cost::PLAIN, reader, Change::before(slot, slip), told);
+                }
                 for strides in [rows, all] {
                     let told = tr!(
                         "the rows of {input} are read {taken} numbers apart, as those of {other} stand, and are {own} apart",

@@ -8,6 +8,7 @@ mod frequencies;
 mod positions;
 mod rows;
 mod slopes;
+mod sources;
 
 pub use dropout::kept_of_sum;
 
@@ -22,7 +23,13 @@ const MOST_PLACES: usize = 128;
 /// The mistakes that the values of a wrong step show, whatever it is.
 pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = positions::candidates(scope, at)?;
-    all.extend(rows::moved(scope, at)?);
+    let sources = sources::candidates(scope, at)?;
+    // Where it is known what they were taken from, places that are mixed up say less.
+    if sources.is_empty() {
+        all.extend(rows::moved(scope, at)?);
+        all.extend(rows::moved_in_items(scope, at)?);
+    }
+    all.extend(sources);
     all.extend(frequencies::candidates(scope, at)?);
     all.extend(rows::packed(scope, at)?);
     all.extend(slopes::candidate(scope, at)?);

@@ -9,7 +9,7 @@ use crate::scope::Scope;
 use crate::thresholds::MOVED;
 use base::error::Result;
 use base::lang;
-use program::{Along, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip};
+use program::{Along, Axis, Change, Edit, Heads, Kind, Linear, Name, Op, Rearrange, Slip};
 
 /// Projections by other rows of the packed weights than their own: each feature shows which row made it.
 ///
@@ -164,12 +164,68 @@ pub fn moved(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
+/// Steps of which each item has its rows at places of its own: those of the right value, or zeros.
+pub fn moved_in_items(scope: &Scope, at: Name) -> Result<Option<Candidate>> {
+    let Some((found, value)) = scope.pair(at) else { return Ok(None) };
+    let Some(step) = scope.trace().step(at) else { return Ok(None) };
+    let mut dims = step.axes.iter().enumerate();
+    let of_rows = dims.find(|(_, (axis, _))| matches!(axis, Axis::Query | Axis::Key));
+    let Some((axis, (kind, size))) = of_rows.filter(|(axis, _)| *axis > 0) else { return Ok(None) };
+    let items = step.axes.shape().first().copied().unwrap_or_default();
+    if items < 2 || !(2..=MOST_PLACES).contains(&size) || found.dims() != value.dims() {
+        return Ok(None);
+    }
+    let slack = scope.agreement().half().map_or(MOVED, |half| IN_16_BITS * half.spacing());
+    let floor = slack * largest(value)?;
+    let (mut edits, mut told) = (Vec::new(), Vec::new());
+    for item in 0..items {
+        let rows = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
+            let own = tensor.narrow(0, item, 1)?;
+            (0..size).map(|place| cells_at(&own, axis, place)).collect()
+        };
+        let (found, value) = (rows(found)?, rows(value)?);
+        let is_empty = |place: &usize| found[*place].iter().all(|own| *own == 0.0);
+        let empty: Vec<usize> = (0..size).filter(is_empty).collect();
+        let from = |place: usize| {
+            let mut options = std::iter::once(place).chain(0..size);
+            let from = options.find(|other| are_near(&found[place], &value[*other], slack, floor));
+            from.or(is_empty(&place).then_some(place))
+        };
+        let Some(places) = (0..size).map(from).collect::<Option<Vec<usize>>>() else {
+            return Ok(None);
+        };
+        let first = places.iter().enumerate().find(|(place, from)| place != *from);
+        let Some((place, from)) = first else { continue };
+        told.push(tr!("in item {item} {place} has {from}", item, place, from));
+        let within = |along| {
+            let within = Along::Within { axis: 0, places: vec![item], along: Box::new(along) };
+            Edit::new(at, Change::after(Slip::Along(axis, within)))
+        };
+        let is_right = |place: &usize| value[*place].iter().all(|own| *own == 0.0);
+        let empty: Vec<usize> = empty.into_iter().filter(|place| !is_right(place)).collect();
+        if !empty.is_empty() {
+            edits.push(within(Along::Zero(empty)));
+        }
+        edits.push(within(Along::Take(places)));
+    }
+    if edits.is_empty() {
+        return Ok(None);
+    }
+    let summary = tr!(
+        "{at}: each item has its rows of the {kind} axis at places of its own, as where those of padded items are put back as if they had none, or had it at the other end: {told}",
+        at,
+        kind,
+        told = told.join("; ")
+    );
+    Ok(Some(Candidate::new(Kind::Axes, cost::FITTED, edits, summary)))
+}
+
 /// How many spacings of 16 bits, of the largest number, a moved row may be off by: its sums were rounded on the way too.
 const IN_16_BITS: f64 = 4.0;
 
 /// Whether two lists are one but for rounding, relative to a number or to the size of their terms: sums of products are off
 /// by that, `floor`, also where they cancel out.
-fn are_near(left: &[f64], right: &[f64], slack: f64, floor: f64) -> bool {
+pub(super) fn are_near(left: &[f64], right: &[f64], slack: f64, floor: f64) -> bool {
     let near = |left: f64, right: f64| (left - right).abs() <= floor + slack * right.abs();
     // Infinite numbers have no difference.
     left.iter().zip(right).all(|(left, right)| left.total_cmp(right).is_eq() || near(*left, *right))

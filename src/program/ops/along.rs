@@ -23,6 +23,8 @@ pub enum Along {
     Accumulate,
     /// Each has the sum of those at its place in all blocks of so many up to its own.
     CarryOn(usize),
+    /// Each has less the mean of those in its block of so many.
+    LessMean(usize),
     /// Each is multiplied by its own number.
     Each(Vec<f64>),
     /// The same at these places of another axis alone.
@@ -65,6 +67,14 @@ impl Along {
                 }
                 Tensor::cat(&parts, axis)
             }
+            Self::LessMean(block) => {
+                let mut parts = Vec::new();
+                for first in (0..size).step_by((*block).max(1)) {
+                    let own = x.narrow(axis, first, (*block).min(size - first))?;
+                    parts.push(own.broadcast_sub(&own.mean_keepdim(axis)?)?);
+                }
+                Tensor::cat(&parts, axis)
+            }
             Self::Each(factors) => each(x, axis, factors.clone()),
             Self::Within { axis: of, places, along } => {
                 let both = Tensor::cat(&[x, &along.value(x, axis)?], *of)?;
@@ -80,7 +90,7 @@ impl Along {
         match self {
             Self::Take(places) => places.len() == *size && places.iter().all(|place| place < size),
             Self::Each(factors) => factors.len() == *size,
-            Self::CarryOn(block) => *block > 0,
+            Self::CarryOn(block) | Self::LessMean(block) => *block > 0,
             Self::Within { axis: of, places, along } => {
                 let of_other = x.get(*of).filter(|_| *of != axis);
                 of_other.is_some_and(|(_, size)| places.iter().all(|place| place < size))
@@ -108,6 +118,7 @@ impl Along {
             | Self::Reduce { .. }
             | Self::Accumulate
             | Self::CarryOn(_)
+            | Self::LessMean(_)
             | Self::Within { .. } => None,
         }
     }

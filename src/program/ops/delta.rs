@@ -266,6 +266,12 @@ pub enum ChunkSlip {
     MergedWithoutSecond,
     /// It lacks that of the first half: −A₂₂⁻¹ A₂₁.
     MergedWithoutFirst,
+    /// It lacks both: −A₂₁.
+    MergedPlain,
+    /// Values are decayed from their chunk's start before they are written, as the state that they are compared with is.
+    ValuesDecayed,
+    /// What queries read within their chunk is decayed by each key's own decay, too.
+    IntraInclusive,
 }
 
 impl Delta {
@@ -320,6 +326,7 @@ impl Delta {
             | Slip::IntraDeltaUndecayed
             | Slip::SubtractedUndecayed
             | Slip::ValuesUndecayed
+            | Slip::ValuesDecayed
             | Slip::OtherBase(ChunkDecay::Subtracted, _) => is_write && self.is_gated,
             Slip::DeltaTwice
             | Slip::DeltaWithin
@@ -329,10 +336,12 @@ impl Delta {
             | Slip::Blocks(_)
             | Slip::MergedWithoutSecond
             | Slip::MergedWithoutFirst
+            | Slip::MergedPlain
             | Slip::Diagonal => is_write,
             Slip::InterUndecayed
             | Slip::InterExclusive
             | Slip::IntraUndecayed
+            | Slip::IntraInclusive
             | Slip::OtherBase(ChunkDecay::Read, _) => is_read && self.is_gated,
             Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
             Slip::CarryUndecayed
@@ -374,8 +383,10 @@ impl ChunkSlip {
         matches!(
             self,
             Self::IntraUndecayed
+                | Self::IntraInclusive
                 | Self::IntraDeltaUndecayed
                 | Self::ValuesUndecayed
+                | Self::ValuesDecayed
                 | Self::Unmasked
                 | Self::FullChunks
                 | Self::ReadBefore
@@ -385,6 +396,7 @@ impl ChunkSlip {
                 | Self::Blocks(_)
                 | Self::MergedWithoutSecond
                 | Self::MergedWithoutFirst
+                | Self::MergedPlain
                 | Self::Diagonal
                 | Self::NothingDecays
         )

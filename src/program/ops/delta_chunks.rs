@@ -67,11 +67,12 @@ fn apart<T: WithDType>(
 
 /// Whether the inverse is put together from those of two halves.
 fn is_merged(slip: Option<ChunkSlip>) -> bool {
-    matches!(slip, Some(ChunkSlip::MergedWithoutSecond | ChunkSlip::MergedWithoutFirst))
+    use ChunkSlip::{MergedPlain, MergedWithoutFirst, MergedWithoutSecond};
+    matches!(slip, Some(MergedWithoutSecond | MergedWithoutFirst | MergedPlain))
 }
 
 /// u of a token whose own part is `new`, where the inverse is put together from those of two halves, of which one is missing
-/// beside the diagonal.
+/// beside the diagonal, or both are.
 fn merged<T: WithDType>(
     (key, beta): (&[T], T),
     new: &[T],
@@ -82,7 +83,8 @@ fn merged<T: WithDType>(
         let read = read(key, state, from.len());
         from.iter().zip(&read).map(|(own, read)| *own - beta * *read).collect()
     };
-    let is_without_second = slip == Some(ChunkSlip::MergedWithoutSecond);
+    let is_without_second =
+        matches!(slip, Some(ChunkSlip::MergedWithoutSecond | ChunkSlip::MergedPlain));
     if is_second {
         let within = less(new, &own.cut);
         let written = less(&within, &own.plain);
@@ -90,7 +92,8 @@ fn merged<T: WithDType>(
         return written;
     }
     let written = less(new, &own.decayed);
-    write(&mut own.plain, key, if is_without_second { &written } else { new });
+    let is_without_first = slip != Some(ChunkSlip::MergedWithoutSecond);
+    write(&mut own.plain, key, if is_without_first { new } else { &written });
     written
 }
 
@@ -110,15 +113,6 @@ impl<T: WithDType> Walk<'_, T> {
         let mut left = vec![T::one(); rows];
         // What all chunks before have left.
         let mut earlier = vec![T::one(); rows];
-        let is_plain = matches!(
-            slip,
-            Some(
-                ChunkSlip::WriteUndecayed
-                    | ChunkSlip::IntraUndecayed
-                    | ChunkSlip::IntraDeltaUndecayed
-                    | ChunkSlip::OtherBase(ChunkDecay::Written, _)
-            )
-        );
         for start in (from..to).step_by(size) {
             let end = (start + size).min(to);
             if slip == Some(ChunkSlip::FullChunks) && end - start < size {
@@ -159,7 +153,7 @@ impl<T: WithDType> Walk<'_, T> {
                 let written = match self.delta.stage {
                     DeltaStage::Written => {
                         let is_second = 2 * (token - start) >= size;
-                        let before = [&carried[..], &inter];
+                        let before = [&carried[..], &inter, &left];
                         let written = self.written_in((token, is_second), before, &mut own, slip);
                         made.put(token, &written);
                         written
@@ -170,16 +164,16 @@ impl<T: WithDType> Walk<'_, T> {
                 if let Some(ChunkSlip::Blocks(_)) = slip {
                     write(&mut own.cut, key, &written);
                 }
-                if is_plain {
-                    write(&mut own.plain, key, &written);
-                }
+                self.write_plain(&mut own, token, &written, slip);
                 if let Some(queries) = self.queries {
                     let query = Self::row(queries, token, rows);
                     let before = || self.by_rows(&carried, &before);
                     let of_before = of_chunks_before(query, [&carried, &inter], before, slip);
                     let of_own = match slip {
                         Some(ChunkSlip::ReadBefore) => vec![T::zero(); columns],
-                        Some(ChunkSlip::IntraUndecayed) => read(query, &own.plain, columns),
+                        Some(ChunkSlip::IntraUndecayed | ChunkSlip::IntraInclusive) => {
+                            read(query, &own.plain, columns)
+                        }
                         _ => read(query, &own.decayed, columns),
                     };
                     made.put(token, &sum(&of_before, &of_own));
@@ -205,6 +199,25 @@ impl<T: WithDType> Walk<'_, T> {
             }
         }
         carried
+    }
+
+    /// Adds what a token writes to what is kept beside the right one, for the slips that read that.
+    fn write_plain(&self, own: &mut Own<T>, token: usize, written: &[T], slip: Option<ChunkSlip>) {
+        let key = self.key(token);
+        match slip {
+            Some(
+                ChunkSlip::WriteUndecayed
+                | ChunkSlip::IntraUndecayed
+                | ChunkSlip::IntraDeltaUndecayed
+                | ChunkSlip::OtherBase(ChunkDecay::Written, _),
+            ) => write(&mut own.plain, key, written),
+            Some(ChunkSlip::IntraInclusive) => {
+                let rows = key.iter().enumerate();
+                let key: Vec<T> = rows.map(|(row, key)| *key * self.left(token, row)).collect();
+                write(&mut own.plain, &key, written);
+            }
+            _ => {}
+        }
     }
 
     /// What was carried to a chunk and what it writes, as they are carried on.
@@ -264,7 +277,10 @@ impl<T: WithDType> Walk<'_, T> {
         {
             self.decay(&mut own.cut, token);
         }
-        if is_merged(slip) || is_apart(ChunkSlip::ValuesUndecayed) {
+        if is_merged(slip)
+            || is_apart(ChunkSlip::ValuesUndecayed)
+            || is_apart(ChunkSlip::IntraInclusive)
+        {
             self.decay(&mut own.plain, token);
         }
         if let Some(ChunkSlip::OtherBase(decay @ ChunkDecay::Written, _)) = slip {
@@ -277,7 +293,7 @@ impl<T: WithDType> Walk<'_, T> {
     fn written_in(
         &self,
         (token, is_second): (usize, bool),
-        [carried, inter]: [&[T]; 2],
+        [carried, inter, left]: [&[T]; 3],
         own: &mut Own<T>,
         slip: Option<ChunkSlip>,
     ) -> Vec<T> {
@@ -303,8 +319,11 @@ impl<T: WithDType> Walk<'_, T> {
                 .collect(),
             _ => read(key, &own.decayed, columns),
         };
+        // Where each feature of the keys has a decay of its own, that of the first stands for all.
+        let left = left.first().copied().filter(|_| slip == Some(ChunkSlip::ValuesDecayed));
+        let kept = left.unwrap_or_else(T::one);
         let values = self.value_of(token).iter().zip(&of_before);
-        let new: Vec<T> = values.map(|(value, before)| beta * (*value - *before)).collect();
+        let new: Vec<T> = values.map(|(value, before)| beta * (kept * *value - *before)).collect();
         if slip == Some(ChunkSlip::FirstOrder) {
             write(&mut own.cut, key, &new);
         }

@@ -57,7 +57,9 @@ impl Parted {
             Some(PartSlip::LargestAlone) => return Ok(all.max(0)?),
             Some(PartSlip::PairLargest) => return Ok(in_pairs(&all)?.0),
             Some(PartSlip::PairFirst) => return Ok(by_firsts(&all)?.0),
-            Some(PartSlip::SignExchanged) => return Ok(self.one_by_one(&all)?.0),
+            Some(PartSlip::SignExchanged | PartSlip::SignTurned) => {
+                return Ok(self.one_by_one(&all)?.0);
+            }
             Some(PartSlip::Unshifted) => largest.zeros_like()?,
             _ => largest,
         };
@@ -125,7 +127,8 @@ impl Parted {
                 | PartSlip::NewSum
                 | PartSlip::LateSum
                 | PartSlip::StaleSum
-                | PartSlip::SignExchanged,
+                | PartSlip::SignExchanged
+                | PartSlip::SignTurned,
             ) => {
                 return Ok(self.one_by_one(own)?.1);
             }
@@ -177,6 +180,8 @@ impl Parted {
                     let other = (&merged + added)?;
                     new.eq(f64::NEG_INFINITY)?.where_cond(&merged, &other)?
                 }
+                // lse − log(1 + exp(new − lse)), where the two add up to twice the old one.
+                Some(PartSlip::SignTurned) => ((&merged * 2.0)? - both)?,
                 _ => both,
             };
         }

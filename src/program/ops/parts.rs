@@ -168,6 +168,8 @@ clauses! {
         Mean => "the parts are averaged, whatever they weigh",
         /// The lse is updated with the difference the wrong way round.
         SignExchanged => "at every step of the merge the log-sum-exp becomes lse − logsigmoid(new − lse), for lse − logsigmoid(lse − new)",
+        /// The lse is updated with the other sign.
+        SignTurned => "at every step of the merge the log-sum-exp becomes lse + logsigmoid(lse − new), for lse − logsigmoid(lse − new)",
         /// Pairs are merged first, and then by the first of each.
         PairFirst => "pairs of splits are merged first, and then by the log-sum-exp of the first of each pair",
         /// The first has the merged log-sum-exp.

@@ -4,6 +4,7 @@ use candle_core::{D, DType, Tensor};
 
 use super::along::{Along, taken};
 use super::few_bits::EightBits;
+use super::fragments::Fragment;
 use super::frequencies::Frequencies;
 use super::functions::{Map, PowerOfTwo, Weigh, sinusoid};
 use super::gradient_slips::GradientSlip;
@@ -14,8 +15,10 @@ use super::pages::{self, SharedCache, TurnedPages};
 use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
+use super::rounded_weights::{RoundedWeights, quantised};
 use super::score_slips::ScoreSlip;
 use super::stale::Stale;
+use super::starts::{Starts, beyond, elsewhere};
 use super::stream::{Stream, StreamSlip};
 use super::strides::Strides;
 use super::turn::Turn;
@@ -98,6 +101,10 @@ pub enum Slip {
         /// In which other order the axes of its pages are read, if they are.
         turned: Option<TurnedPages>,
     },
+    /// Each number is the one at this place of memory; one behind the last is 0.
+    Elsewhere(Vec<usize>),
+    /// Heads of keys that stand anywhere in a cache.
+    Starts(Starts),
     /// Pages of keys or values out of the cache that both share. Reads the pages of keys, and of values.
     OfBoth(SharedCache),
     /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, the
@@ -105,6 +112,10 @@ pub enum Slip {
     Beyond(usize),
     /// Rows of heads as they are read by these strides.
     Strided(Strides),
+    /// Rows and columns that are read in another layout of a tile.
+    Fragment(Fragment),
+    /// Weights in few bits.
+    RoundedWeights(RoundedWeights),
     /// The products of queries and keys that are read so.
     OfStrided([Strides; 2]),
     /// Numbers that move, at these places of an axis alone.
@@ -135,6 +146,8 @@ pub enum Slip {
     LessMean,
     /// Scores of which these cells are multiplied by a number.
     Times(Block),
+    /// Scores times these cells.
+    Rescaled(Block),
     /// Scores plus these cells, the logarithms of how often each key counts.
     Counted(Block),
     /// What is not cleared for the next tile of queries.
@@ -226,9 +239,13 @@ impl Operation for Slip {
             Self::Beyond(count) => beyond(x, *count)?,
             Self::Slots { read, turned: None } => taken(x, 2, read)?,
             Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
+            Self::Starts(starts) => starts.value(x)?,
+            Self::Elsewhere(places) => elsewhere(x, places)?,
             Self::Scores(slip) => slip.value(x, others)?,
             Self::Gradient(slip) => slip.value(inputs)?,
             Self::Strided(strides) => strides.value(x)?,
+            Self::Fragment(fragment) => fragment.value(x)?,
+            Self::RoundedWeights(own) => own.value(x)?,
             Self::OfStrided([queries, keys]) => {
                 let [other] = read(others)?;
                 queries.value(x)?.matmul(&keys.value(other)?.t()?.contiguous()?)?
@@ -243,6 +260,7 @@ impl Operation for Slip {
             Self::Times(block) => {
                 block.cells.broadcast_as(x.shape())?.where_cond(&(*x * block.fill)?, x)?
             }
+            Self::Rescaled(block) => x.broadcast_mul(&block.cells.to_dtype(x.dtype())?)?,
             Self::Counted(block) => x.broadcast_add(&block.cells.to_dtype(x.dtype())?)?,
             Self::Stale(stale) => stale.value(x, others)?,
         })
@@ -257,6 +275,7 @@ impl Operation for Slip {
             | Self::Round(_)
             | Self::ToPower(_)
             | Self::ReadAs(..)
+            | Self::RoundedWeights(_)
             | Self::Quantise { .. } => others.is_empty(),
             // They read what comes first alone.
             Self::Map(_) | Self::Weigh(_) => true,
@@ -271,10 +290,20 @@ impl Operation for Slip {
                 return Ok(vec![b, h, (axis, tokens + count.min(&tokens)), d]);
             }
             Self::Slots { read, .. } => return pages::axes(x, read.len()),
+            Self::Starts(starts) => {
+                let &[(_, items), (_, heads), ..] = *x else { return Err(Misread) };
+                let axes = pages::axes(x, starts.keys)?;
+                return if starts.fits(items, heads) { Ok(axes) } else { Err(Misread) };
+            }
             Self::Strided(strides) => return strides.axes(x),
+            Self::Fragment(fragment) => others.is_empty() && fragment.fits(x),
             Self::InPart { axis, places, moved } => {
                 moved.axes(inputs)? == *x
                     && size(axis).is_some_and(|size| places.iter().all(|place| *place < size))
+            }
+            Self::Elsewhere(places) => {
+                let count = x.iter().map(|(_, size)| size).product::<usize>();
+                others.is_empty() && places.len() == count && places.iter().all(|at| *at <= count)
             }
             Self::Scores(slip) => slip.fits(x, others),
             Self::Gradient(slip) => slip.fits(x, others),
@@ -298,6 +327,7 @@ impl Operation for Slip {
             }
             Self::Block(block)
             | Self::Times(block)
+            | Self::Rescaled(block)
             | Self::Counted(block)
             | Self::Within(block) => {
                 let cells = block.cells.dims();
@@ -332,6 +362,9 @@ impl Operation for Slip {
             let read = read.iter().copied().take(count).collect();
             return Some(Self::Slots { read, turned: *turned });
         }
+        if let Self::Starts(starts) = self {
+            return Some(Self::Starts(starts.narrowed(part)));
+        }
         // The mean is one of all keys.
         if matches!((self, part), (Self::LessMean | Self::Weigh(Weigh::LessMean), Part::Keys(_))) {
             return None;
@@ -350,13 +383,19 @@ impl Operation for Slip {
             }
             Self::Weigh(Weigh::Over(over)) if over.contains(&from_last) => None,
             Self::Weigh(Weigh::Zeros(_)) if at == 2 => None,
-            Self::Weigh(Weigh::LessMean) if from_last == 1 => None,
             // One of its axes decides about the other.
             Self::Along(axis, Along::Within { axis: other, .. }) if at == *axis || at == *other => {
                 None
             }
             Self::Beyond(_) | Self::Strided(_) if at < 3 => None,
-            Self::InPart { .. } | Self::OfStrided(_) => None,
+            Self::Fragment(own) if from_last == 2 => own.narrowed(part).map(Self::Fragment),
+            // The mean and the largest weight of a row are those of all keys.
+            Self::Weigh(Weigh::LessMean) | Self::RoundedWeights(_) | Self::Fragment(_)
+                if from_last == 1 =>
+            {
+                None
+            }
+            Self::InPart { .. } | Self::OfStrided(_) | Self::Elsewhere(_) => None,
             Self::Only { axis, places } if *axis == at => {
                 Some(Self::Only { axis: *axis, places: part.left(places) })
             }
@@ -364,6 +403,7 @@ impl Operation for Slip {
             Self::Scores(slip) => slip.narrowed(part).map(Self::Scores),
             Self::Block(block)
             | Self::Times(block)
+            | Self::Rescaled(block)
             | Self::Counted(block)
             | Self::Within(block) => {
                 // Its cells have the last axes of the scores.
@@ -373,6 +413,7 @@ impl Operation for Slip {
                 Some(match self {
                     Self::Counted(_) => Self::Counted(block),
                     Self::Times(_) => Self::Times(block),
+                    Self::Rescaled(_) => Self::Rescaled(block),
                     Self::Within(_) => Self::Within(block),
                     _ => Self::Block(block),
                 })
@@ -395,24 +436,16 @@ impl Operation for Slip {
             | Self::Anew { .. }
             | Self::LessMean
             | Self::Slots { .. }
+            | Self::Starts(_)
             | Self::OfBoth(_)
             | Self::Beyond(_)
             | Self::Strided(_)
+            | Self::Fragment(_)
+            | Self::RoundedWeights(_)
             | Self::Stale(_)
             | Self::Only { .. } => Some(self.clone()),
         }
     }
-}
-
-/// The tokens of each head, and the first ones of the next.
-fn beyond(x: &Tensor, count: usize) -> candle_core::Result<Tensor> {
-    let (batch, heads, tokens, features) = x.dims4()?;
-    let count = count.min(tokens);
-    let all = x.contiguous()?.reshape((batch * heads, tokens, features))?;
-    let none = all.narrow(0, 0, 1)?.narrow(1, 0, count)?.zeros_like()?;
-    let next = all.narrow(0, 1, batch * heads - 1)?.narrow(1, 0, count)?;
-    let next = Tensor::cat(&[&next, &none], 0)?;
-    Tensor::cat(&[&all, &next], 1)?.reshape((batch, heads, tokens + count, features))
 }
 
 /// The second at these places of an axis, and the first elsewhere.
@@ -454,15 +487,4 @@ fn usual_frequencies(heads: &Tensor, base: f64) -> Result<Tensor> {
     let (dims, scaling) = (heads.dim(D::Minus1)?, None);
     let usual = Frequencies { dims, base, scaling, positions: 0, dtype: DType::F32 };
     Ok(Tensor::new(usual.numbers()?, heads.device())?)
-}
-
-/// Numbers in so many bits, by the largest of a row or of all.
-fn quantised(x: &Tensor, bits: u32, is_by_row: bool) -> candle_core::Result<Tensor> {
-    let size = x.abs()?;
-    let largest = if is_by_row { size.max_keepdim(D::Minus1)? } else { size.max_all()? };
-    let most = f64::from((1_u32 << (bits - 1)) - 1);
-    let step = (largest / most)?.broadcast_as(x.shape())?;
-    let whole = x.div(&step)?.round()?.mul(&step)?;
-    // A row of zeros stays one.
-    step.eq(0.0)?.where_cond(x, &whole)
 }

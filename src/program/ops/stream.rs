@@ -48,6 +48,8 @@ clauses! {
         Added => "every block has its own softmax, and the blocks are added up",
         /// The logarithm of the sum is of base 2, and the maximum is not.
         Log2 => "the log-sum-exp is the maximum + log2 of the sum, not its natural logarithm",
+        /// The maximum is of base 2, and the logarithm of the sum is not.
+        BinaryMaximum => "the log-sum-exp is the maximum in base 2 (m · log2 e) + the natural logarithm of the sum",
         /// The last block stands for all.
         Last => "the last block stands in for all: what came before is overwritten",
         /// The rest is left out.
@@ -68,7 +70,7 @@ impl StreamSlip {
     /// Whether it gives the same numbers in blocks of any size.
     #[must_use]
     pub fn is_of_any_block(self) -> bool {
-        matches!(self, Self::Undivided | Self::DividedTwice)
+        matches!(self, Self::Undivided | Self::DividedTwice | Self::Log2 | Self::BinaryMaximum)
     }
 }
 
@@ -96,7 +98,9 @@ impl Stream {
         let values = Tensor::zeros((batch, heads, keys, 1), scores.dtype(), scores.device())?;
         let Passed { maximum, sum, .. } = self.passed(scores, &values)?;
         let by = if self.slip == StreamSlip::Log2 { std::f64::consts::LOG2_E } else { 1.0 };
-        (maximum + (sum.log()? * by)?)?.squeeze(D::Minus1)
+        let of_maximum =
+            if self.slip == StreamSlip::BinaryMaximum { std::f64::consts::LOG2_E } else { 1.0 };
+        ((maximum * of_maximum)? + (sum.log()? * by)?)?.squeeze(D::Minus1)
     }
 
     /// The pass over all blocks, to its end.
@@ -195,7 +199,9 @@ mod tests {
             apart.and_then(|apart| apart.to_scalar::<f64>()).expect("a number")
         };
         // The output does not depend on what is kept of a row.
-        for slip in StreamSlip::ALL.into_iter().filter(|slip| *slip != StreamSlip::Log2) {
+        let is_of_lse =
+            |slip: &StreamSlip| matches!(slip, StreamSlip::Log2 | StreamSlip::BinaryMaximum);
+        for slip in StreamSlip::ALL.into_iter().filter(|slip| !is_of_lse(slip)) {
             let is_between = !slip.is_of_any_block() && slip != StreamSlip::SumShort;
             assert_eq!(distance(slip, 6) < 1e-12, is_between, "{slip:?}");
             assert!(distance(slip, 4) > 1e-3, "{slip:?}");

@@ -1,0 +1,47 @@
+//! What do kernels make of weights that they round to few bits before they multiply the values by them?
+
+use super::Grammar;
+use crate::candidate::cost;
+use program::{Change, Kind, Name, Precision, RoundedWeights, Slip};
+
+/// What exponentials, 1 at most, are multiplied by before they are rounded to a type.
+const FACTORS: [(Option<Precision>, &[f64]); 3] = [
+    (Some(Precision::E4m3), &[448.0, 256.0, 240.0, 1.0]),
+    (Some(Precision::E5m2), &[57_344.0, 1.0]),
+    (None, &[127.0, 255.0, 112.0]),
+];
+
+impl Grammar<'_> {
+    /// Weights beside values in few bits, which are rounded like them.
+    pub(super) fn rounded_weights(&mut self) {
+        let is_in_few_bits = |name: &Name| self.right.step(*name).is_some();
+        if ![Name::KDequantized, Name::VDequantized].iter().any(is_in_few_bits) {
+            return;
+        }
+        let Some(output) = self.right.step(Name::HeadOutputs) else { return };
+        let Some(slot) = self.read(output).iter().position(|read| *read == Name::Weights) else {
+            return;
+        };
+        let at = output.name;
+        for (precision, factors) in FACTORS {
+            for factor in factors.iter().copied() {
+                let right = RoundedWeights { precision, factor, is_divided: true };
+                let name = right.name();
+                let told = tr!(
+                    "the weights, as exp(s − largest) · {factor}, are rounded to {name} before they multiply the values",
+                    factor,
+                    name
+                );
+                let change = Change::before(slot, Slip::RoundedWeights(right));
+                self.add(Kind::Precision, cost::RARE, at, change, &told);
+                if factor > 1.0 {
+                    let wrong = RoundedWeights { is_divided: false, ..right };
+                    let told =
+                        tr!("{told}, and the result is not divided by {factor}", told, factor);
+                    let change = Change::before(slot, Slip::RoundedWeights(wrong));
+                    self.add(Kind::Omitted, cost::COMMON, at, change, told);
+                }
+            }
+        }
+    }
+}
