@@ -20,7 +20,7 @@ use super::passes::other_masks;
 use super::positions::{counting_padding, in_its_order, packed, with_other_positions};
 use super::sides::Sides;
 use super::slots::{caches, written_before};
-use base::error::{Result, shown};
+use base::error::{Error, Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
 use foreign::{ModelPart, NameMap, Node};
@@ -96,7 +96,7 @@ pub fn checked(
         [] if is_cached => {
             let whole = Meant::Whole(&record);
             let (found, left) = first_wrong_pass(sides, at, (path, &whole), tolerances)?;
-            Ok((found.map(|(report, _)| report), left))
+            Ok::<_, Error>((found.map(|(report, _)| report), left))
         }
         _ => Ok((None, None)),
     };
