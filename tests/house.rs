@@ -307,3 +307,23 @@ fn no_files_of_python_use_each_other_in_a_circle() {
     assert!(uses.values().map(BTreeSet::len).sum::<usize>() > 50);
     assert_no_circle(&uses);
 }
+
+/// Lines of a file that are neither blank nor comments, before its tests.
+fn lines_of_code(text: &str) -> usize {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let lines = code.lines().map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+/// As `docs/CONTRIBUTING.md` has it. The table of names has one row for each step.
+#[test]
+fn no_file_is_longer_than_what_a_reader_takes_in() {
+    let src = root().join("src");
+    let table = src.join("program/name.rs");
+    let all = files(&src, "rs");
+    assert!(all.len() > 200);
+    for path in all.iter().filter(|path| **path != table && !path.ends_with("tests.rs")) {
+        let lines = lines_of_code(&read(path));
+        assert!(lines <= 400, "{} has {lines} lines of code: split it", path.display());
+    }
+}

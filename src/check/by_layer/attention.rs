@@ -11,12 +11,11 @@ use super::super::tolerance::Tolerances;
 use super::cut::with_weights_of_ranks;
 use super::decoding::{Meant, first_wrong_pass};
 use super::entries::{given, in_one_type, projections, seen_outside, take_from};
-use super::facts::{of_heads, other_memory, other_parameters};
+use super::facts::{masks, of_heads, other_memory, other_parameters};
 use super::join::Joined;
 use super::measure::Measure;
 use super::other_layers::with_settings_of_others;
 use super::parameters::differing;
-use super::passes::other_masks;
 use super::positions::{counting_padding, in_its_order, packed, with_other_positions};
 use super::sides::Sides;
 use super::slots::{caches, written_before};
@@ -358,20 +357,6 @@ fn shown_by_records(
     });
     let others: Vec<(&str, Vec<&PathBuf>)> = others.collect();
     Ok(masks(sides, at, left, right)?.into_iter().chain(caches(left, right, &others)?).collect())
-}
-
-/// In which cells masks differ, and that the port was called without the one that hides padding.
-fn masks(sides: &Sides, at: usize, left: &[&PathBuf], right: &[&PathBuf]) -> Result<Vec<String>> {
-    let rows = sides.rows(at).filter(|_| sides.kept(at).is_some());
-    let Some(told) = other_masks(left, right, rows.as_deref())? else { return Ok(Vec::new()) };
-    let count = sides.alignment.maskless;
-    let missing = (count > 0).then(|| {
-        tr!(
-            "the port was not called with a padding mask in all of its passes, and that of the reference hides {count} tokens",
-            count
-        )
-    });
-    Ok(missing.into_iter().chain([told]).collect())
 }
 
 /// The `report`; where it explains nothing, one that does: by chunks of ranks, or with the queries, keys and values that modules

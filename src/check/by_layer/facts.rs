@@ -1,6 +1,6 @@
 //! What do the records of an attention show by themselves, beside those of the reference?
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::Tensor;
 
@@ -8,6 +8,7 @@ use super::clues::clue;
 use super::entries::given;
 use super::measure::{apart, tolerance_of};
 use super::parameters::differing;
+use super::passes::other_masks;
 use super::sides::Sides;
 use base::error::{Result, shown};
 use file::{Bundle, Entry, open_place};
@@ -29,6 +30,25 @@ pub fn of_heads(left: &Path, right: &Path, tolerance: f64) -> Result<Vec<String>
         }
     }
     Ok(facts)
+}
+
+/// In which cells masks differ, and that the port was called without the one that hides padding.
+pub fn masks(
+    sides: &Sides,
+    at: usize,
+    left: &[&PathBuf],
+    right: &[&PathBuf],
+) -> Result<Vec<String>> {
+    let rows = sides.rows(at).filter(|_| sides.kept(at).is_some());
+    let Some(told) = other_masks(left, right, rows.as_deref())? else { return Ok(Vec::new()) };
+    let count = sides.alignment.maskless;
+    let missing = (count > 0).then(|| {
+        tr!(
+            "the port was not called with a padding mask in all of its passes, and that of the reference hides {count} tokens",
+            count
+        )
+    });
+    Ok(missing.into_iter().chain([told]).collect())
 }
 
 /// What both sides' attention at a node computed, by its records; nothing where these are of other rows.
