@@ -658,6 +658,32 @@ fn embeddings_of_one_name_may_be_others() {
     }
 }
 
+/// Tensors of the port's modules with tokens before the items of the batch, as Megatron has them, and as rows of both.
+#[test]
+fn tokens_may_come_before_items() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("port.safetensors");
+    for (port, wrong) in [("llama-eager", vec![]), ("llama-gelu", vec!["model.layers.1.mlp.out"])] {
+        for in_rows in [false, true] {
+            let from = at(port).join("parts.safetensors");
+            let mut tensors = candle_core::safetensors::load(&from, &Device::Cpu).expect("reads");
+            for tensor in tensors.values_mut().filter(|tensor| tensor.rank() == 3) {
+                let turned = tensor.transpose(0, 1).and_then(|own| own.contiguous());
+                let rows = |own: Tensor| if in_rows { own.flatten(0, 1) } else { Ok(own) };
+                *tensor = turned.and_then(rows).expect("turned");
+            }
+            candle_core::safetensors::save(&tensors, &path).expect("written");
+            let found = compared(&at("llama-reference"), &path);
+            assert_eq!(wrong_parts(&found), wrong, "{port}");
+            let told = summaries(&found);
+            let is_named = told.iter().any(|told| told.contains("GELU"));
+            assert_eq!(is_named, !wrong.is_empty(), "{told:?}");
+            let is_told = |told: &String| told.contains("tokens before the items");
+            assert!(found.ranks.iter().any(is_told), "{:?}", found.ranks);
+        }
+    }
+}
+
 /// Branches that are to stand beside each other, and layers that are loaded from others.
 #[test]
 fn what_a_step_or_a_layer_is_instead_is_named() {

@@ -30,6 +30,8 @@ pub enum Join {
     Sum(Vec<(usize, usize)>),
     /// It is pieces of them, side by side along an axis.
     Pieces(usize, Vec<Piece>),
+    /// It is that of one rank with its first two axes the other way round.
+    Turned(usize, usize),
 }
 
 /// The tensors of ranks as those of one file.
@@ -75,12 +77,31 @@ impl Tensors for Joined {
                 let whole = inner * shape.get(*axis).ok_or(Misread)?;
                 self.side_by_side(pieces, *axis, [inner, whole.max(1)], [first, count])
             }
+            Join::Turned(rank, at) => turned(of(*rank)?, *at, shape, [first, count]),
         }
     }
 
     fn others(&self) -> Vec<PathBuf> {
         self.ranks.iter().map(|rank| rank.path().to_owned()).collect()
     }
+}
+
+/// Numbers of a tensor of such a shape that stands in a file with its first two axes the other way round.
+fn turned(file: &Bundle, at: usize, shape: &[usize], [first, count]: [usize; 2]) -> Result<Tensor> {
+    let [outer, own, rest @ ..] = shape else { return Err(Misread.into()) };
+    let (outer, own) = (*outer, (*own).max(1));
+    let inner = rest.iter().product::<usize>().max(1);
+    let (from, to) = (first / inner, (first + count).div_ceil(inner));
+    let mut parts = Vec::new();
+    let mut row = from;
+    while row < to {
+        let (place, start) = (row / own, row % own);
+        let long = (own - start).min(to - row);
+        let all = file.some_of(at, start * outer * inner, long * outer * inner)?;
+        parts.push(all.reshape((long, outer, inner))?.narrow(1, place, 1)?.flatten_all()?);
+        row += long;
+    }
+    Ok(Tensor::cat(&parts, 0)?.narrow(0, first - from * inner, count)?)
 }
 
 impl Joined {

@@ -67,8 +67,17 @@ pub fn before_it(
     if sides.right.ranks.count < 2 {
         return Ok(None);
     }
-    let (terms, rows) = (exact.terms(at)?, sides.some_rows(at, found.row, ROWS));
-    let told = goes_alone(sides, at, &terms, &rows)?;
+    let (mut terms, rows) = (exact.terms(at)?, sides.some_rows(at, found.row, ROWS));
+    // What a part reads of a sum that the port did not record.
+    let mut behind = None;
+    if terms.is_empty()
+        && let Some((input, reading, parameters)) = exact.as_program(at)?
+        && sides.partner(input).is_none()
+    {
+        terms = exact.terms(input)?;
+        behind = Some((reading, parameters));
+    }
+    let told = goes_alone(sides, (at, &terms, behind), &rows)?;
     Ok(told.map(|(term, off, fact)| (term, off, of_slip(fact))))
 }
 

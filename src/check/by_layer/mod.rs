@@ -33,6 +33,7 @@ mod sides;
 mod slips;
 mod slots;
 mod sums;
+mod tokens_first;
 
 use std::collections::HashMap;
 use std::path::Path;

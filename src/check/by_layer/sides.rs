@@ -9,6 +9,7 @@ use super::computed::with_computed;
 use super::measure::{Beside, Measure, Source, measure};
 use super::part::Parameters;
 use super::ranks::{Ranks, Unshard};
+use super::tokens_first::put_items_first;
 use base::error::{Error, Result};
 use file::{Bundle, Recording, open_ranks};
 use foreign::{ModelPart, Node, is_record, matched, nodes, read_as_logits};
@@ -202,14 +203,37 @@ fn with_other_inputs(
     places
 }
 
-/// Both sides, each as of one device.
+/// Both sides, each as of one device, with the axes of items and tokens as the reference has them.
 fn both_ranks(left: &Path, right: &Path, stated: Option<Unshard>) -> Result<(Ranks, Ranks)> {
+    let one = open_ranks(left, is_record)?;
+    let mut other = open_ranks(right, is_record)?;
+    let is_turned = match one.as_slice() {
+        [Recording { passes, .. }] if !passes.is_empty() => {
+            put_items_first(&passes[0], &mut other)?
+        }
+        _ => false,
+    };
+    let (one, mut other) = as_devices([left, right], [one, other], stated)?;
+    if is_turned {
+        other.told.push(
+            tr!("the port has its tokens before the items of the batch, which is read as such")
+                .to_owned(),
+        );
+    }
+    Ok((one, other))
+}
+
+/// Ranks of both sides as one device each.
+fn as_devices(
+    [left, right]: [&Path; 2],
+    [one, other]: [Vec<Recording>; 2],
+    stated: Option<Unshard>,
+) -> Result<(Ranks, Ranks)> {
     let (left_place, right_place) = (left, right);
     let only = |mut ranks: Vec<Recording>| {
         if ranks.len() == 1 { ranks.pop().ok_or(ranks) } else { Err(ranks) }
     };
-    let (left_ranks, right_ranks) =
-        (only(open_ranks(left, is_record)?), only(open_ranks(right, is_record)?));
+    let (left_ranks, right_ranks) = (only(one), only(other));
     let joined = |one: &Ranks, place: &Path, ranks: Vec<Recording>| match one.passes.first() {
         Some(whole) => Ranks::join((one, whole), place, ranks, stated),
         None => Err(Error::file(

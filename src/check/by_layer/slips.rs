@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use super::cut;
 use super::exact::Exact;
 use super::measure::{Measure, Source, apart, tolerance_of};
+use super::part::{Parameters, Reading};
 use super::sides::Sides;
 use base::error::{Error, Result, shown};
 use file::{open_place, open_ranks};
@@ -137,11 +138,11 @@ fn times(count: usize) -> f64 {
 }
 
 /// The term of a sum whose parts on the ranks are not added up, how far that on a rank is from what it should be, and what is to
-/// be said: on each rank the sum is that of its own terms.
+/// be said: on each rank the sum is that of its own terms. Where the port did not record the sum, what it is read by is that of
+/// these.
 pub fn goes_alone(
     sides: &Sides,
-    at: usize,
-    terms: &[usize],
+    (at, terms, behind): (usize, &[usize], Option<(Reading, Parameters)>),
     rows: &[usize],
 ) -> Result<Option<(usize, f64, String)>> {
     let mut partial = None;
@@ -163,7 +164,11 @@ pub fn goes_alone(
         let Some(given) = own(rank, at)? else { return Ok(None) };
         let mut parts = Vec::new();
         for term in terms {
-            let (Some(one), Some(first)) = (own(rank, *term)?, own(0, *term)?) else {
+            let of_rank = |rank| match sides.partner(*term) {
+                None if behind.is_some() => sides.picked_left(*term, rows),
+                _ => own(rank, *term),
+            };
+            let (Some(one), Some(first)) = (of_rank(rank)?, of_rank(0)?) else {
                 return Ok(None);
             };
             if apart(&first, &one)? > tolerance_of(&one)? {
@@ -172,7 +177,12 @@ pub fn goes_alone(
             }
             parts.push(Ok(one));
         }
-        if apart(&added_up(parts.into_iter())?, &given)? > tolerance_of(&given)? * 4.0 {
+        let mut sum = added_up(parts.into_iter())?;
+        if let Some((reading, parameters)) = &behind {
+            let Some(read) = reading.gives(&sum, parameters)? else { return Ok(None) };
+            sum = read;
+        }
+        if apart(&sum, &given)? > tolerance_of(&given)? * 4.0 {
             return Ok(None);
         }
     }

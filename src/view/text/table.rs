@@ -50,7 +50,7 @@ impl Style {
     /// A table without the column that is broken to fit, where there is no room for it: its texts stand below, each behind
     /// the first of its row.
     fn table_and_list(&self, table: &Table, out: &mut dyn Write) -> io::Result<()> {
-        let mut others = Table { wraps: 0, ..table.clone() };
+        let mut others = table.clone();
         let title = others.header.remove(table.wraps);
         let mut below = Vec::new();
         for row in others.rows.iter_mut().filter(|row| row.len() > table.wraps) {
@@ -59,6 +59,12 @@ impl Style {
                 below.push(format!("{}: {text}", row.first().map_or("", |first| &first.text)));
             }
         }
+        let width = |at: &usize| {
+            let own = others.rows.iter().filter_map(|row| row.get(*at));
+            own.map(|cell| cell.text.width()).max().unwrap_or(0)
+        };
+        // Where several are as wide, the first.
+        others.wraps = (0..others.header.len()).rev().max_by_key(width).unwrap_or(0);
         self.table(&others, out)?;
         if !below.is_empty() {
             self.lines("  ", "  ", &title, out)?;
