@@ -33,6 +33,7 @@ mod sides;
 mod slips;
 mod slots;
 mod sums;
+mod verdict;
 
 use std::collections::HashMap;
 use std::path::Path;
