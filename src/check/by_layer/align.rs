@@ -32,6 +32,11 @@ impl Alignment {
         self.counts.0 > 0 && self.warning.is_none()
     }
 
+    /// Whether the port has items that the reference lacks.
+    pub fn has_more_items(&self) -> bool {
+        self.items.1 > self.items.0
+    }
+
     /// The place in its item of a row of the port, over all passes.
     pub fn place(&self, pass: usize, row: usize) -> usize {
         let length = |count: &usize| count / self.items.1.max(1);
@@ -48,8 +53,9 @@ impl Alignment {
             [1, items].into_iter().find(is_it).filter(|_| rows > 0)
         };
         let of_passes = right.iter().zip(&self.counts.1);
-        let of_passes: Option<Vec<usize>> =
-            of_passes.map(|(own, count)| own.map_or(Some(1), |own| items(own, (*count, self.items.1)))).collect();
+        let of_passes: Option<Vec<usize>> = of_passes
+            .map(|(own, count)| own.map_or(Some(1), |own| items(own, (*count, self.items.1))))
+            .collect();
         if let (Some(found), Some(own), Some(others)) =
             (&self.found, items(left, (self.counts.0, self.items.0)), of_passes)
         {
@@ -272,7 +278,8 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
             Some(some) => some.get(item).copied().flatten(),
             None => Some(if is_packed { 0 } else { item }),
         };
-        let Some((stream, next)) = item.and_then(|item| streams.get(item).zip(places.get_mut(item)))
+        let Some((stream, next)) =
+            item.and_then(|item| streams.get(item).zip(places.get_mut(item)))
         else {
             continue;
         };
@@ -305,15 +312,7 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
     let warning = warning.or((missing > 0 && aligned == 0)
         .then(|| tr!("no token of the two could be aligned").to_owned()));
     let items = (own.items, if some.is_some() { streams.len() } else { own.items });
-    Alignment {
-        found: Some(found),
-        counts,
-        items,
-        told,
-        warning,
-        maskless: 0,
-        is_packed,
-    }
+    Alignment { found: Some(found), counts, items, told, warning, maskless: 0, is_packed }
 }
 
 /// The tokens that a pass was called with, where that was recorded.

@@ -41,7 +41,9 @@ pub fn checked(
     let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
         return Ok(None);
     };
-    let own = sides.right.records(&partner.path);
+    // Records of more items than the reference has are not beside its own.
+    let has_more = sides.alignment.has_more_items();
+    let own = if has_more { Vec::new() } else { sides.right.records(&partner.path) };
     let by_itself = || by_itself(sides, (at, [node, partner]), &own, found, tolerances);
     let meant = sides.left.records(&node.path);
     let [meant] = meant[..] else {

@@ -79,7 +79,7 @@ impl<'a> Exact<'a> {
         }
         let rows = self.sides.some_rows(at, 0, FEW);
         let mut found = Vec::new();
-        if let Some([own, _]) = self.sides.picked(at, &rows)? {
+        if let Some(own) = self.sides.picked_left(at, &rows)? {
             found = terms_of(&own, &self.earlier(at, &rows, 0)?, tolerance_of(&own)?)?;
         }
         self.sums.insert(at, found.clone());
@@ -273,8 +273,8 @@ impl<'a> Exact<'a> {
             return Ok(None);
         }
         let rows = self.sides.some_rows(at, 0, FEW);
-        let (Some(x), Some([output, _])) =
-            (self.sides.picked_left(input, &rows)?, self.sides.picked(at, &rows)?)
+        let (Some(x), Some(output)) =
+            (self.sides.picked_left(input, &rows)?, self.sides.picked_left(at, &rows)?)
         else {
             return Ok(None);
         };

@@ -34,6 +34,7 @@ mod slips;
 mod slots;
 mod sums;
 mod verdict;
+mod within;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -41,9 +41,8 @@ pub fn verdict(path: &Path, record: Record, tolerances: &Tolerances) -> Result<R
     };
     // Other frequencies than were stated are just what was tried.
     cast.contradictions.retain(|own| own.step != Name::RopeFreqs);
-    let wrong = |report: &Report| {
-        report.steps.iter().filter(|step| step.status == Status::Differs).count()
-    };
+    let wrong =
+        |report: &Report| report.steps.iter().filter(|step| step.status == Status::Differs).count();
     Ok(if wrong(&cast) < wrong(&report) { cast } else { report })
 }
 
