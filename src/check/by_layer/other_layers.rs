@@ -55,13 +55,16 @@ pub fn with_settings_of_others(
     Ok(all.into_iter().chain(in_part).collect())
 }
 
+/// Settings of the tokens of a call, which are no layer's.
+const OF_TOKENS: [&str; 5] = ["batch", "seq_len", "segments", "positions", "key_mask"];
 /// Of more settings that differ not all choices are tried.
 const MOST_SETTINGS: usize = 4;
 
 /// The settings with some of those of another layer that differ, the fewest first, each with what says more of it.
 fn some_of(meant: &Settings, other: &Settings) -> Vec<Settings> {
     let [own, others] = [meant, other].map(Settings::to_json);
-    let differing = differing(&own, &others);
+    let mut differing = differing(&own, &others);
+    differing.retain(|key| !OF_TOKENS.contains(&key.as_str()));
     if differing.len() > MOST_SETTINGS {
         return Vec::new();
     }
