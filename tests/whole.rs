@@ -63,6 +63,103 @@ fn angles_in_few_bits_are_no_rounding() {
     assert!(told.iter().any(is_told), "{told:?}");
 }
 
+/// A model that is cast to 16 bits as a whole has its frequencies in these, too.
+#[test]
+fn frequencies_of_a_model_that_is_cast_are_no_mistake() {
+    let found = compared(&at("long-qwen3-reference"), &at("long-qwen3-cast"));
+    assert!(found.is_same(), "{:?} {:?}", wrong_parts(&found), summaries(&found));
+}
+
+/// An item of a padded batch beside the same without the others and without padding, on either side.
+#[test]
+fn an_item_is_found_among_those_of_a_batch() {
+    let [two, one] = ["bert-of-two-reference", "bert-of-one"].map(at);
+    for (left, right, tokens) in [(&two, &one, "3 of 8"), (&one, &two, "3 of 3")] {
+        let found = compared(left, right);
+        assert!(found.is_same(), "{:?} {:?}", found.warning, wrong_parts(&found));
+        let told = found.aligned.as_ref().is_some_and(|told| told.contains(tokens));
+        assert!(told && found.compared() > 15, "{:?}", found.aligned);
+    }
+}
+
+/// What is wrong in ports of PyTorch's own numbers, and where.
+#[test]
+fn what_is_taken_from_elsewhere_or_left_out_is_named() {
+    for (reference, port, first, fact) in [
+        (
+            "phi3-reference",
+            "phi3-in-turns",
+            "model.layers.1.mlp.out",
+            "it takes the rows of gate_up_proj.weight in turns as gate and first projection",
+        ),
+        (
+            "mixtral-reference",
+            "mixtral-exchanged",
+            "model.layers.1.mlp.out",
+            "its parameter experts.down_proj has the reference's experts in another order: 0, 2, 1, 3",
+        ),
+        (
+            "mixtral-reference",
+            "mixtral-counted",
+            "model.layers.1.mlp.out",
+            "each of 2 ranks counts the experts that it has from 0",
+        ),
+        (
+            "llama-reference",
+            "llama-tied",
+            "lm_head.out",
+            "its matrix is that of model.embed_tokens, as where the two are tied",
+        ),
+        (
+            "bloom-reference",
+            "bloom-without-norm",
+            "transformer.word_embeddings_layernorm.out",
+            "transformer.word_embeddings_layernorm is left out",
+        ),
+    ] {
+        let found = compared(&at(reference), &at(port));
+        let name = found.first.map(|at| found.lines[at].name.as_str());
+        assert_eq!(name, Some(first), "{port}");
+        let told = summaries(&found);
+        assert!(told.iter().any(|told| told.starts_with(fact)), "{port}: {told:?}");
+    }
+}
+
+/// A layer of which the port has no more than what it gives, and an early norm of which it does not have what that gave.
+#[test]
+fn what_is_wrong_between_recorded_tensors_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("coarse.safetensors");
+    let of_layers = |name: &str| {
+        let inner = name.strip_prefix("model.layers.").and_then(|own| own.strip_suffix(".out"));
+        inner.is_some_and(|own| own.parse::<usize>().is_ok()).then(|| name.to_owned())
+    };
+    for (port, fact) in [
+        ("llama-reference", None),
+        (
+            "llama-without-residual",
+            Some(
+                "model.layers.0.out is not added where model.layers.1.post_attention_layernorm.in is made",
+            ),
+        ),
+    ] {
+        renamed(&at(port).join("parts.safetensors"), &path, of_layers);
+        let found = compared(&at("llama-reference"), &path);
+        let told = summaries(&found);
+        assert_eq!(told.first().map(String::as_str), fact, "{port}");
+    }
+    let early = at("llama-normed-early").join("parts.safetensors");
+    renamed(&early, &path, |name| name.ends_with(".out").then(|| name.to_owned()));
+    let found = compared(&at("llama-reference"), &path);
+    let told = summaries(&found);
+    let fact = "it reads model.norm(model.layers.1.out), not model.layers.1.out";
+    assert!(told.iter().any(|told| told == fact), "{told:?}");
+    let found = compared(&at("llama-reference"), &at("llama-normed-early"));
+    let told = found.named.map(|named| named.what);
+    let made = "and in the port model.norm(model.layers.1.out)";
+    assert!(told.as_ref().is_some_and(|told| told.ends_with(made)), "{told:?}");
+}
+
 /// A module that was recorded by its last part alone.
 #[test]
 fn what_a_module_gives_stands_beside_its_last_part() {
@@ -846,6 +943,34 @@ fn what_ranks_do_wrong_is_named_in_plain_dumps() {
         assert_eq!(first, Some(format!("model.layers.{layer}.self_attn.out")), "{name}");
         let said = summaries(&found);
         assert!(said.iter().any(|said| said.contains(mistake)), "{name}: {said:?}");
+    }
+}
+
+/// No sum between parts is recorded, and none that a stage is handed.
+#[test]
+fn what_ranks_do_wrong_is_named_by_what_modules_give() {
+    let is_given = |name: &str| {
+        let inner = name.strip_prefix("model.layers.").map(|rest| &rest[1..]);
+        name.ends_with(".out") && inner != Some(".out")
+    };
+    for (recording, wrong, mistake) in [
+        (
+            "heads-alone",
+            "model.layers.1.self_attn.out",
+            "each rank goes on with its own partial sums of model.layers.1.self_attn.out",
+        ),
+        (
+            "stages-mlp",
+            "model.layers.1.input_layernorm.out",
+            "it reads model.layers.0.mlp.out, not model.layers.0.out",
+        ),
+    ] {
+        let folder = parts_of_ranks(recording, is_given);
+        let found = compared(&fixtures("ranks").join("reference"), folder.path());
+        let first = found.first.map(|at| found.lines[at].name.as_str());
+        assert_eq!(first, Some(wrong), "{recording}: {:?}", wrong_parts(&found));
+        let said = summaries(&found);
+        assert!(said.iter().any(|said| said.contains(mistake)), "{recording}: {said:?}");
     }
 }
 

@@ -14,8 +14,8 @@ pub struct Alignment {
     found: Option<Vec<Beside>>,
     /// How many rows the reference has, and each pass of the port.
     counts: (usize, Vec<usize>),
-    /// How many items there are, where that is said.
-    items: usize,
+    /// How many items the reference has, and the port, where that is said; documents of packed ones count as items.
+    items: (usize, usize),
     /// What was aligned, in words.
     pub told: Option<String>,
     /// What is to be said where the tokens are not the same.
@@ -32,9 +32,14 @@ impl Alignment {
         self.counts.0 > 0 && self.warning.is_none()
     }
 
+    /// Whether the port has items that the reference lacks.
+    pub fn has_more_items(&self) -> bool {
+        self.items.1 > self.items.0
+    }
+
     /// The place in its item of a row of the port, over all passes.
     pub fn place(&self, pass: usize, row: usize) -> usize {
-        let length = |count: &usize| count / self.items.max(1);
+        let length = |count: &usize| count / self.items.1.max(1);
         let before: usize = self.counts.1.iter().take(pass).map(length).sum();
         let own = self.counts.1.get(pass).map_or(0, length);
         before + if own > 0 { row % own } else { row }
@@ -43,15 +48,16 @@ impl Alignment {
     /// The rows of a tensor of so many rows beside those of the port's passes; nothing where nothing says which is which.
     pub fn rows(&self, left: usize, right: &[Option<usize>]) -> Option<Vec<Beside>> {
         // Rows of tokens, or of positions alone, which all items share.
-        let items = |rows: usize, tokens: usize| {
+        let items = |rows: usize, (tokens, items): (usize, usize)| {
             let is_it = |items: &usize| rows * items == tokens;
-            [1, self.items].into_iter().find(is_it).filter(|_| rows > 0)
+            [1, items].into_iter().find(is_it).filter(|_| rows > 0)
         };
         let of_passes = right.iter().zip(&self.counts.1);
-        let of_passes: Option<Vec<usize>> =
-            of_passes.map(|(own, count)| own.map_or(Some(1), |own| items(own, *count))).collect();
+        let of_passes: Option<Vec<usize>> = of_passes
+            .map(|(own, count)| own.map_or(Some(1), |own| items(own, (*count, self.items.1))))
+            .collect();
         if let (Some(found), Some(own), Some(others)) =
-            (&self.found, items(left, self.counts.0), of_passes)
+            (&self.found, items(left, (self.counts.0, self.items.0)), of_passes)
         {
             if own == 1 && others.iter().all(|items| *items == 1) {
                 return Some(found.clone());
@@ -72,7 +78,7 @@ impl Alignment {
         // What is the same for all items, as positions are, may be there once.
         let (fewer, more) = (left.min(other), left.max(other));
         let is_whole = fewer > 0 && more.is_multiple_of(fewer);
-        let is_it = left == other || is_whole && more / fewer == self.items;
+        let is_it = left == other || is_whole && more / fewer == self.items.0;
         let rows = |at: usize, all: usize| if all == more { at * fewer } else { 0 };
         let each = (0..more / fewer.max(1)).map(|at| Beside {
             left: rows(at, left),
@@ -145,7 +151,7 @@ fn align_by(
     };
     let maskless = without_mask(own, &mut others);
     let counts = (own.ids.len(), others.iter().map(|other| other.ids.len()).collect());
-    let items = own.items;
+    let items = (own.items, own.items);
     if let [only] = others.as_slice()
         && (only.items, only.length) == (own.items, own.length)
         && own.seen.iter().chain(&only.seen).all(|seen| *seen)
@@ -211,8 +217,45 @@ impl Tokens {
     }
 }
 
+/// The tokens of each item of the port that are no padding, in order: their passes, and their places there.
+fn streams(own: &Tokens, others: &[Tokens]) -> Vec<Vec<(usize, usize)>> {
+    let items = others.iter().map(|other| other.items).max().unwrap_or(own.items);
+    let mut streams: Vec<Vec<(usize, usize)>> = vec![Vec::new(); items];
+    for (pass, other) in others.iter().enumerate() {
+        for at in (0..other.ids.len()).filter(|at| other.seen.get(*at) == Some(&true)) {
+            if let Some(stream) = streams.get_mut(at / other.length.max(1)) {
+                stream.push((pass, at));
+            }
+        }
+    }
+    streams
+}
+
+/// Which item of the port each of the reference is, by all of its tokens, where one side has items that the other lacks.
+fn by_tokens(
+    own: &Tokens,
+    others: &[Tokens],
+    streams: &[Vec<(usize, usize)>],
+) -> Option<Vec<Option<usize>>> {
+    let id = |(pass, at): &(usize, usize)| others.get(*pass)?.ids.get(*at).copied();
+    let mut open: Vec<Option<Vec<i64>>> =
+        streams.iter().map(|stream| stream.iter().map(id).collect()).collect();
+    let mut found = Vec::new();
+    for (ids, seen) in own.in_items() {
+        let real = ids.iter().zip(seen).filter(|(_, seen)| **seen);
+        let real: Vec<i64> = real.map(|(id, _)| *id).collect();
+        let at = open.iter().position(|own| own.as_ref() == Some(&real));
+        if let Some(taken) = at.and_then(|at| open.get_mut(at)) {
+            *taken = None;
+        }
+        found.push(at);
+    }
+    let fewer = own.items.min(streams.len());
+    (own.items != streams.len() && found.iter().flatten().count() == fewer).then_some(found)
+}
+
 /// The tokens of each item that are no padding, in order, beside those of the port: all in one pass, or in one after the other,
-/// as the steps of a cache are; packed documents are items one behind the other.
+/// as the steps of a cache are; packed documents are items one behind the other, and a side may have some of the items alone.
 fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Alignment {
     let mut found: Vec<Beside> = Vec::new();
     let mut add = |row: usize, pass: usize, place: usize| match found.last_mut() {
@@ -226,20 +269,20 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
         _ => found.push(Beside { left: row, pass, right: place, count: 1 }),
     };
     let is_packed = others.iter().all(|other| other.items == 1) && own.items > 1;
-    // What the port has of each item, in order.
-    let mut streams: Vec<Vec<(usize, usize)>> =
-        vec![Vec::new(); if is_packed { 1 } else { own.items }];
-    for (pass, other) in others.iter().enumerate() {
-        for at in (0..other.ids.len()).filter(|at| other.seen.get(*at) == Some(&true)) {
-            if let Some(stream) = streams.get_mut(at / other.length.max(1)) {
-                stream.push((pass, at));
-            }
-        }
-    }
+    let streams = streams(own, others);
+    let some = by_tokens(own, others, &streams);
     let (mut places, mut wrong, mut missing) = (vec![0; streams.len()], 0, 0);
     for row in (0..own.ids.len()).filter(|row| own.seen.get(*row) == Some(&true)) {
-        let item = if is_packed { 0 } else { row / own.length.max(1) };
-        let Some((stream, next)) = streams.get(item).zip(places.get_mut(item)) else { continue };
+        let item = row / own.length.max(1);
+        let item = match &some {
+            Some(some) => some.get(item).copied().flatten(),
+            None => Some(if is_packed { 0 } else { item }),
+        };
+        let Some((stream, next)) =
+            item.and_then(|item| streams.get(item).zip(places.get_mut(item)))
+        else {
+            continue;
+        };
         let Some((pass, place)) = stream.get(*next).copied() else {
             missing += 1;
             continue;
@@ -253,6 +296,7 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
         1 if others.iter().all(|other| other.seen == own.seen) => {
             tr!("rows of padding are left out").to_owned()
         }
+        1 if some.is_some() => tr!("items that both sides have").to_owned(),
         1 if is_packed => tr!("packed documents beside items").to_owned(),
         1 => tr!("padding stands elsewhere").to_owned(),
         passes => tr!("{passes} passes beside one", passes),
@@ -267,15 +311,8 @@ fn in_order(own: &Tokens, others: &[Tokens], counts: (usize, Vec<usize>)) -> Ali
     let warning = (wrong > 0).then(|| tr!("{wrong} tokens of the two are not the same", wrong));
     let warning = warning.or((missing > 0 && aligned == 0)
         .then(|| tr!("no token of the two could be aligned").to_owned()));
-    Alignment {
-        found: Some(found),
-        counts,
-        items: own.items,
-        told,
-        warning,
-        maskless: 0,
-        is_packed,
-    }
+    let items = (own.items, if some.is_some() { streams.len() } else { own.items });
+    Alignment { found: Some(found), counts, items, told, warning, maskless: 0, is_packed }
 }
 
 /// The tokens that a pass was called with, where that was recorded.

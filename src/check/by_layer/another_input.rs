@@ -4,8 +4,9 @@ use candle_core::Tensor;
 
 use super::exact::{Exact, FEW};
 use super::measure::{Measure, apart, tolerance_of};
+use super::part::{Parameters, Reading};
 use super::sums::{MOST, choices, terms as terms_of};
-use base::error::Result;
+use base::error::{Result, shown};
 use foreign::{ModelPart, Node};
 use program::added_up;
 
@@ -42,7 +43,34 @@ impl Exact<'_> {
                 return Ok(Some(self.told(&terms)));
             }
         }
+        for (norm, of_norm, own) in self.norms_about(at)? {
+            for (place, x) in &earlier {
+                let Some(x) = of_norm.gives(x, &own)? else { continue };
+                if let Some(given) = reading.gives(&x, &parameters)?
+                    && apart(&recorded, &given)? <= found.tolerance
+                {
+                    return Ok(Some(format!("{norm}({})", self.told(&[(*place, 1.0)]))));
+                }
+            }
+        }
         Ok(None)
+    }
+
+    /// The norms of the layer of a node, and those of none, as the one behind all layers: their paths, and what they are.
+    fn norms_about(&mut self, at: usize) -> Result<Vec<(String, Reading, Parameters)>> {
+        let nodes = self.sides.nodes();
+        let Some(layer) = nodes.get(at).map(|node| node.layer) else { return Ok(Vec::new()) };
+        let is_it =
+            |own: &Node| own.part == ModelPart::Norm && (own.layer == layer || own.layer.is_none());
+        let mut all = Vec::new();
+        for (place, node) in
+            nodes.iter().enumerate().filter(|(place, own)| *place != at && is_it(own))
+        {
+            if let Some((_, reading, parameters)) = self.as_program(place)? {
+                all.push((node.path.clone(), reading, parameters));
+            }
+        }
+        Ok(all)
     }
 
     /// What the port says that a part reads, where that is no node of the reference: its name, with what it is the sum of
@@ -88,11 +116,6 @@ impl Exact<'_> {
     /// What a step between modules is in the reference, and in the port where that is a norm of its layer of other nodes or of
     /// their sum, as where branches in parallel are run one after the other.
     pub fn normed_terms(&mut self, at: usize, found: Measure) -> Result<Option<[String; 2]>> {
-        let layer = |at: usize| self.sides.nodes().get(at).map(|node| (node.layer, node.part));
-        let Some((own, _)) = layer(at) else { return Ok(None) };
-        let norms: Vec<usize> = (0..self.sides.nodes().len())
-            .filter(|norm| layer(*norm) == Some((own, ModelPart::Norm)))
-            .collect();
         let rows = self.sides.some_rows(at, found.row, FEW);
         let meant: Vec<(usize, f64)> = self.terms(at)?.into_iter().map(|at| (at, 1.0)).collect();
         let Some([_, recorded]) = self.sides.picked(at, &rows)?.filter(|_| !meant.is_empty())
@@ -101,9 +124,7 @@ impl Exact<'_> {
         };
         let mut earlier = self.earlier(at, &rows, 1)?;
         earlier.retain(|(_, x)| x.dims() == recorded.dims());
-        for norm in norms {
-            let Some((_, reading, parameters)) = self.as_program(norm)? else { continue };
-            let parameters = self.of_port(norm, parameters, found)?;
+        for (norm, reading, parameters) in self.norms_about(at)? {
             for places in (1..=MOST).flat_map(|count| choices(earlier.len(), count)) {
                 let parts = || places.iter().filter_map(|place| earlier.get(*place));
                 let x = added_up(parts().map(|(_, own)| Ok(own.clone())))?;
@@ -111,12 +132,39 @@ impl Exact<'_> {
                     && apart(&recorded, &given)? <= found.tolerance
                 {
                     let terms: Vec<(usize, f64)> = parts().map(|(at, _)| (*at, 1.0)).collect();
-                    let norm = self.sides.nodes().get(norm).map_or("", |own| own.path.as_str());
                     let made = format!("{norm}({})", self.told(&terms));
                     return Ok(Some([self.told(&meant), made]));
                 }
             }
         }
         Ok(None)
+    }
+    /// That the port lacks the module that a part reads, and the part reads what that should have read: the place of the one
+    /// that is left out, and what is to be said.
+    pub fn left_out(&mut self, at: usize, found: Measure) -> Result<Option<(usize, String)>> {
+        let nodes = self.sides.nodes();
+        let read = |at: usize| nodes.get(at).map_or(&[][..], |node| node.reads.as_slice());
+        let [input] = *read(at) else { return Ok(None) };
+        let [source] = *read(input) else { return Ok(None) };
+        let (Some(own), Some(meant)) = (nodes.get(input), nodes.get(source)) else {
+            return Ok(None);
+        };
+        let is_module = !own.is_input && own.shape == meant.shape;
+        if !is_module || self.sides.partner(input).is_some() || self.sides.partner(source).is_none()
+        {
+            return Ok(None);
+        }
+        let other = self.another_input(at, found)?;
+        Ok(other.filter(|other| *other == meant.name).map(|other| {
+            let (path, other) = (shown(&own.path), shown(&other).into_owned());
+            (
+                input,
+                tr!(
+                    "{path} is left out: what should read what it gives reads {other}",
+                    path,
+                    other
+                ),
+            )
+        }))
     }
 }

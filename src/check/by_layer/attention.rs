@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::best_reading::fits;
-use super::super::check::{check, checked_whole};
+use super::super::check::check;
 use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
@@ -19,6 +18,7 @@ use super::parameters::differing;
 use super::positions::{counting_padding, in_its_order, packed, with_other_positions};
 use super::sides::Sides;
 use super::slots::{caches, written_before};
+use super::verdict::{explains, of_a_step, that_fits, verdict};
 use base::error::{Error, Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
@@ -41,7 +41,9 @@ pub fn checked(
     let (Some(node), Some((_, partner))) = (sides.nodes().get(at), sides.partner(at)) else {
         return Ok(None);
     };
-    let own = sides.right.records(&partner.path);
+    // Records of more items than the reference has are not beside its own.
+    let has_more = sides.alignment.has_more_items();
+    let own = if has_more { Vec::new() } else { sides.right.records(&partner.path) };
     let by_itself = || by_itself(sides, (at, [node, partner]), &own, found, tolerances);
     let meant = sides.left.records(&node.path);
     let [meant] = meant[..] else {
@@ -412,36 +414,4 @@ fn in_chunks(
     let record = Record { config: Some(config), ..record.clone() };
     let report = verdict(path, record, tolerances).ok()?;
     explains(&report).then_some(report)
-}
-
-/// What is said of the first of these records in which nothing is wrong.
-fn that_fits(
-    others: Vec<(Record, String)>,
-    path: &Path,
-    tolerances: &Tolerances,
-) -> Option<String> {
-    let is_it = |(other, _): &(Record, String)| {
-        fits(other, &Settings::default(), tolerances).is_ok_and(|fits| fits)
-            && verdict(path, other.clone(), tolerances).is_ok_and(|report| report.is_same())
-    };
-    others.into_iter().find(is_it).map(|(_, told)| told)
-}
-
-/// The verdict on a record that states its run.
-fn verdict(path: &Path, record: Record, tolerances: &Tolerances) -> Result<Report> {
-    let (flags, map) = (Settings::default(), NameMap::default());
-    checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report)
-}
-
-/// The first step of a cache whose own record shows a mistake.
-fn of_a_step(records: &[&PathBuf], tolerances: &Tolerances) -> Option<Report> {
-    let (flags, map) = (Settings::default(), NameMap::default());
-    let steps = records.iter().map(|path| check(path, &flags, &map, tolerances));
-    steps.flatten().find(explains)
-}
-
-/// Whether a check names a mistake.
-fn explains(report: &Report) -> bool {
-    let diagnosis = report.diagnosis.as_ref().filter(|_| !report.is_same());
-    diagnosis.is_some_and(|found| !found.findings.is_empty())
 }

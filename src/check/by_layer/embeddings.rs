@@ -207,3 +207,47 @@ pub fn at_edges(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<Strin
         tr!("just the rows of words {words} are off, the first of those that a rank has: the rank before adds a row of its own for them", words)
     }))
 }
+
+/// That the port's logits are what its own input gives with the rows of the embedding for the words that were read, and the
+/// reference's are not: the matrix of the logits is that of the embedding.
+pub fn tied(sides: &Sides, at: usize, tolerance: f64) -> Result<Option<String>> {
+    let nodes = sides.nodes();
+    let (Some(node), Some(place)) =
+        (nodes.get(at), nodes.iter().position(|node| node.part == ModelPart::Embedding))
+    else {
+        return Ok(None);
+    };
+    let [input] = node.reads[..] else { return Ok(None) };
+    let rows = sides.some_rows(at, 0, MANY);
+    let (Some((ids, [_, words])), Some([meant_x, x]), Some([meant, own])) =
+        (of_words(sides, place)?, sides.picked_by(input, at, &rows)?, sides.picked(at, &rows)?)
+    else {
+        return Ok(None);
+    };
+    let ids: Vec<u32> = ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
+    let width = u32::try_from(node.width()).unwrap_or(u32::MAX);
+    let are_few = ids.iter().collect::<BTreeSet<_>>().len() < LEAST_WORDS;
+    if ids.len() != words.dim(1)?
+        || are_few
+        || ids.iter().any(|id| *id >= width)
+        || words.dim(2)? != x.dim(2)?
+    {
+        return Ok(None);
+    }
+    let ids = Tensor::from_vec(ids, words.dim(1)?, words.device())?;
+    let off = |x: &Tensor, logits: &Tensor| -> Result<f64> {
+        let given = x.squeeze(0)?.matmul(&words.squeeze(0)?.t()?)?.unsqueeze(0)?;
+        apart(&logits.contiguous()?.index_select(&ids, 2)?, &given)
+    };
+    let is_it = off(&x, &own)? <= 4.0 * tolerance && off(&meant_x, &meant)? > 4.0 * tolerance;
+    let name = nodes.get(place).map_or("", |node| node.path.as_str());
+    Ok(is_it.then(|| {
+        tr!(
+            "its matrix is that of {name}, as where the two are tied: the reference's is one of its own, which was not loaded",
+            name = shown(name)
+        )
+    }))
+}
+
+/// Fewer words than these say nothing of a matrix.
+const LEAST_WORDS: usize = 3;

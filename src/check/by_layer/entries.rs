@@ -2,11 +2,11 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::measure::{apart, tolerance_of};
+use super::measure::{apart, narrow, tolerance_of};
 use super::other_layers::{behind_rotation, has};
 use super::sides::Sides;
 use base::error::Result;
-use file::{Bundle, Entry, Info};
+use file::{Bundle, Entry, Info, Record};
 use foreign::{Node, projected};
 use program::{Name, Role, wide};
 
@@ -141,6 +141,22 @@ fn without_residual(
 fn places_of(rows: &[usize]) -> Result<Tensor> {
     let places = rows.iter().map(|row| u32::try_from(*row).unwrap_or(u32::MAX)).collect();
     Ok(Tensor::from_vec::<_, u32>(places, rows.len(), &Device::Cpu)?)
+}
+
+/// The record with its rotary frequencies as they are in the type of 16 bits that its output has, or all of whose numbers are of
+/// such a type; nothing where it has no frequencies, or other ones in no such type.
+pub fn with_cast_frequencies(record: &Record) -> Result<Option<Record>> {
+    let of = |name: Name| record.entries.iter().position(|entry| entry.name == name.as_str());
+    let output = of(Name::Output).or(of(Name::Concat)).and_then(|at| record.entries.get(at));
+    let (Some(output), Some(freqs)) = (output, of(Name::RopeFreqs)) else { return Ok(None) };
+    let half = narrow(&output.tensor)?;
+    if !matches!(half, DType::F16 | DType::BF16) {
+        return Ok(None);
+    }
+    let mut cast = record.clone();
+    let own = &mut cast.entries[freqs].tensor;
+    *own = own.to_dtype(half)?.to_dtype(own.dtype())?;
+    Ok(Some(cast))
 }
 
 /// The tensors of a record in one type: what the port has in 16 bits stays so, and parameters meet it in f32.

@@ -278,8 +278,8 @@ impl<'a> Exact<'a> {
             return Ok(None);
         }
         let rows = self.sides.some_rows(at, 0, FEW);
-        let (Some(x), Some([output, _])) =
-            (self.sides.picked_left(input, &rows)?, self.sides.picked(at, &rows)?)
+        let (Some(x), Some(output)) =
+            (self.sides.picked_left(input, &rows)?, self.sides.picked_left(at, &rows)?)
         else {
             return Ok(None);
         };

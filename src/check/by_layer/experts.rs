@@ -172,6 +172,7 @@ impl Experts {
                     unit,
                     shared: *shared,
                     times: *times,
+                    counted_on: 1,
                     weighs_inputs: false,
                     scale: 1.0,
                 };
@@ -192,6 +193,10 @@ impl Experts {
         };
         let mut all: Vec<Mixture> = all.flat_map(with_inputs).collect();
         let is_split = |ranks: &&usize| self.first.len().is_multiple_of(**ranks);
+        if let Some(meant) = meant {
+            let counted = TIMES.iter().skip(1).filter(is_split);
+            all.extend(counted.map(|ranks| Mixture { counted_on: *ranks, ..*meant }));
+        }
         if let Some(meant) = meant.filter(|meant| meant.routing.is_normed) {
             let of = |ranks: &usize| Routing { ranks: *ranks, ..meant.routing };
             let split = TIMES.iter().skip(1).filter(is_split).map(of);
@@ -243,8 +248,13 @@ impl Experts {
     /// What the experts give that are chosen for each row, without their factor, and what the shared one gives.
     fn parts(&self, own: &Mixture, made: &Made, width: usize) -> Result<[Vec<f64>; 2]> {
         let mut routed = vec![0.0; self.logits.len() * width];
-        let chosen: Vec<Vec<(usize, f64)>> =
+        let mut chosen: Vec<Vec<(usize, f64)>> =
             self.logits.iter().map(|logits| self.weights(own.routing, logits)).collect();
+        if own.counted_on > 1 {
+            for chosen in &mut chosen {
+                *chosen = self.counted(chosen, own.counted_on);
+            }
+        }
         let of_weighed = own.weighs_inputs.then(|| self.of_weighed(own.unit, &chosen));
         let of_weighed = of_weighed.transpose()?;
         for (row, chosen) in chosen.iter().enumerate() {
@@ -308,6 +318,14 @@ impl Experts {
             if own.is_normed { beside.map(|other| weight(*other)).sum() } else { 1.0 }
         };
         order.iter().map(|at| (*at, weight(*at) / sum(*at))).collect()
+    }
+
+    /// The experts that so many ranks take for those that are chosen, where each counts its own from 0.
+    fn counted(&self, chosen: &[(usize, f64)], ranks: usize) -> Vec<(usize, f64)> {
+        let each = self.first.len() / ranks;
+        let own = chosen.iter().filter(|(expert, _)| *expert < each);
+        own.flat_map(|(expert, weight)| (0..ranks).map(move |rank| (rank * each + expert, *weight)))
+            .collect()
     }
 
     /// What each expert gives for the rows that it is chosen for, where these are multiplied by its weights; 0 for others.

@@ -9,7 +9,7 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::attention::checked;
 use super::clues::{clue, same_as};
-use super::embeddings::{at_edges, not_zeroed, other_rows};
+use super::embeddings::{at_edges, not_zeroed, other_rows, tied};
 use super::exact::Exact;
 use super::facts::outputs;
 use super::found::{Line, Named};
@@ -58,14 +58,18 @@ pub fn named(
     Ok(Some(Named { facts: vec![fact], ..told }))
 }
 
-/// The part before a sum that is wrong in its place, and how far: on ranks that do not add it up.
+/// The part before one that is wrong in its place, and how far: of a sum, on ranks that do not add it up; or a module that is
+/// left out before it.
 pub fn before_it(
     sides: &Sides,
     exact: &mut Exact,
     (at, found): (usize, Measure),
 ) -> Result<Option<(usize, f64, Named)>> {
     if sides.right.ranks.count < 2 {
-        return Ok(None);
+        let what = tr!("beside what the reference does").to_owned();
+        return Ok(exact.left_out(at, found)?.map(|(input, fact)| {
+            (input, found.error, Named { what, facts: vec![fact], report: None })
+        }));
     }
     let (mut terms, rows) = (exact.terms(at)?, sides.some_rows(at, found.row, ROWS));
     // What a part reads of a sum that the port did not record.
@@ -120,11 +124,8 @@ fn explained(
     tolerances: &Tolerances,
 ) -> Result<Option<Named>> {
     let (Some(node), Some(found)) = (sides.nodes().get(at), found) else { return Ok(None) };
-    if sides.right.ranks.count > 1
-        && let rows = sides.some_rows(at, found.row, ROWS)
-        && let Some(fact) = slip(sides, at, &rows)?
-    {
-        return Ok(Some(of_slip(fact)));
+    if let Some(told) = of_ranks(sides, exact, (at, found), tolerances)? {
+        return Ok(Some(told));
     }
     if exact.is_sum(at)? {
         return of_sum(sides, exact, (at, found), tolerances);
@@ -134,6 +135,13 @@ fn explained(
             return Ok(known);
         }
         return of_attention(sides, exact, (at, found), tolerances);
+    }
+    if node.part == ModelPart::Logits
+        && let Some(fact) = tied(sides, at, found.tolerance)?
+    {
+        let part = node.part.told();
+        let what = tr!("{part}, computed from the port's own inputs", part);
+        return Ok(Some(Named { what, facts: vec![fact], report: None }));
     }
     let partner = sides.partner(at).map(|(_, node)| node.path.clone()).unwrap_or_default();
     let own = sides.right.parameters(&partner)?;
@@ -209,6 +217,27 @@ fn explained(
     Ok(Some(Named { what, facts, report }))
 }
 
+/// What ranks did wrong with the sums and pieces of a part, or stages with what they hand over, which may be a norm of it.
+fn of_ranks(
+    sides: &Sides,
+    exact: &mut Exact,
+    (at, found): (usize, Measure),
+    tolerances: &Tolerances,
+) -> Result<Option<Named>> {
+    if sides.right.ranks.count < 2 {
+        return Ok(None);
+    }
+    let rows = sides.some_rows(at, found.row, ROWS);
+    let Some(fact) = slip(sides, at, &rows)? else { return Ok(None) };
+    let are_stages = sides.right.ranks.are_stages && exact.is_sum(at)?;
+    let told = are_stages.then(|| of_sum(sides, exact, (at, found), tolerances)).transpose()?;
+    let told = told.flatten().filter(|told| told.report.is_none() && told.facts.is_empty());
+    Ok(Some(match told {
+        Some(told) => Named { facts: vec![fact], ..told },
+        None => of_slip(fact),
+    }))
+}
+
 /// From which other input, parameters or pieces of these a part would give what it gave.
 fn otherwise(
     sides: &Sides,
@@ -220,6 +249,9 @@ fn otherwise(
     if sides.right.ranks.count > 1
         && let Some(told) = cut_as_one(sides, exact, (at, found), &rows)?
     {
+        return Ok(Some(told));
+    }
+    if let Some(told) = exact.in_turns(at, found)? {
         return Ok(Some(told));
     }
     let Some(other) = exact.another_input(at, found)? else {
@@ -244,6 +276,10 @@ fn of_sum(
         let [meant, made] = both.map(|told| shown(&told).into_owned());
         let what = tr!("in the reference it is {meant}, and in the port {made}", meant, made);
         return Ok(Some(Named { what, facts: Vec::new(), report: None }));
+    }
+    if let Some(fact) = exact.within_layer(at, found)? {
+        let what = tr!("beside what the reference does").to_owned();
+        return Ok(Some(Named { what, facts: vec![fact], report: None }));
     }
     // What goes into the last projection of an attention is what that computes.
     let is_inner =

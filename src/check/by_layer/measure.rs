@@ -169,7 +169,7 @@ fn of_row<T: Copy + Into<f64>>(left: &[T], right: &[T]) -> (f64, f64) {
 }
 
 /// The type of a tensor, or the one of 16 bits that holds all its numbers, as recordings are often widened.
-fn narrow(tensor: &Tensor) -> Result<DType> {
+pub fn narrow(tensor: &Tensor) -> Result<DType> {
     if tensor.dtype() != DType::F32 {
         return Ok(tensor.dtype());
     }

@@ -12,6 +12,8 @@ pub struct Mixture {
     pub weighs_inputs: bool,
     /// How many times that expert is added.
     pub times: usize,
+    /// On how many ranks the experts are counted from 0, each its own; on one where they are counted as they should be.
+    pub counted_on: usize,
     /// What the routed experts are multiplied by.
     pub scale: f64,
 }
@@ -149,12 +151,6 @@ impl Mixture {
                 tr!("the weights of the experts that are chosen are made up to 1").to_owned()
             }
         });
-        add(own.ranks != right.ranks, &|| {
-            tr!(
-                "the weights of the chosen experts are made up to 1 on each of {ranks} ranks by itself, over the experts that it has",
-                ranks = own.ranks
-            )
-        });
         add(own.count != right.count, &|| {
             tr!(
                 "{count} experts are chosen for each token, not {meant}",
@@ -227,6 +223,25 @@ impl Mixture {
                 meant = meant.scale
             )
         });
+        all.extend(self.on_ranks(meant));
+        all
+    }
+
+    /// The same of what ranks do that have some of the experts each.
+    fn on_ranks(&self, meant: &Self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.routing.ranks != meant.routing.ranks {
+            all.push(tr!(
+                "the weights of the chosen experts are made up to 1 on each of {ranks} ranks by itself, over the experts that it has",
+                ranks = self.routing.ranks
+            ));
+        }
+        if self.counted_on != meant.counted_on {
+            all.push(tr!(
+                "each of {ranks} ranks counts the experts that it has from 0, and takes the tokens of the first rank's experts: the number of its first expert is not subtracted",
+                ranks = self.counted_on
+            ));
+        }
         all
     }
 }

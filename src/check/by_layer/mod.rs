@@ -34,6 +34,8 @@ mod slips;
 mod slots;
 mod sums;
 mod tokens_first;
+mod verdict;
+mod within;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -34,6 +34,11 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// Whether it begins with the first of the rows.
+    pub fn is_first(&self) -> bool {
+        self.rows.is_none_or(|(first, _)| first == 0)
+    }
+
     /// The parameter among those of a part.
     pub fn of(&self, parameters: &Parameters) -> Result<Option<Tensor>> {
         let Some(own) = named(parameters, &self.name) else { return Ok(None) };

@@ -37,24 +37,37 @@ impl<'a> Rows<'a> {
             places.iter().map(|place| is_itself(place).then_some(place.1)).collect();
         let shown_name = shown(name).into_owned();
         let told = match of_itself.filter(|order| is_each_once(order)) {
-            Some(order) => Some(match heads_of(&order) {
-                Some((heads, true)) => tr!(
-                    "its parameter {name} has the reference's rows in another order: that of neighbouring pairs for {heads} heads, as llama.cpp's permute makes it",
-                    name = shown_name,
-                    heads
-                ),
-                Some((heads, false)) => tr!(
-                    "its parameter {name} has the reference's rows in another order: that of halves for {heads} heads, where neighbours were paired",
-                    name = shown_name,
-                    heads
-                ),
-                None => {
-                    tr!(
-                        "its parameter {name} has the reference's rows in another order",
-                        name = shown_name
-                    )
-                }
-            }),
+            Some(order) if own.rank() > 2 => Some(tr!(
+                "its parameter {name} has the reference's experts in another order: {order}",
+                name = shown_name,
+                order = listed(&order.iter().map(usize::to_string).collect::<Vec<_>>())
+            )),
+            Some(order) => {
+                Some(match exchanged(&order).map_or_else(|| Err(heads_of(&order)), Ok) {
+                    Ok([one, other]) => tr!(
+                        "of its parameter {name} the rows {one} and {other} change places",
+                        name = shown_name,
+                        one,
+                        other
+                    ),
+                    Err(Some((heads, true))) => tr!(
+                        "its parameter {name} has the reference's rows in another order: that of neighbouring pairs for {heads} heads, as llama.cpp's permute makes it",
+                        name = shown_name,
+                        heads
+                    ),
+                    Err(Some((heads, false))) => tr!(
+                        "its parameter {name} has the reference's rows in another order: that of halves for {heads} heads, where neighbours were paired",
+                        name = shown_name,
+                        heads
+                    ),
+                    Err(None) => {
+                        tr!(
+                            "its parameter {name} has the reference's rows in another order",
+                            name = shown_name
+                        )
+                    }
+                })
+            }
             None => self.in_pieces(&places).map(|pieces| {
                 tr!(
                     "its parameter {name} holds {pieces} of the reference",
@@ -159,6 +172,12 @@ fn is_each_once(order: &[usize]) -> bool {
     let mut sorted = order.to_vec();
     sorted.sort_unstable();
     sorted.iter().enumerate().all(|(at, own)| at == *own)
+}
+
+/// The two rows that change places, where all others stand where they should.
+fn exchanged(order: &[usize]) -> Option<[usize; 2]> {
+    let moved = order.iter().enumerate().filter(|(at, own)| at != *own);
+    <[usize; 2]>::try_from(moved.map(|(at, _)| at).collect::<Vec<_>>()).ok()
 }
 
 /// For how many heads an order is that of neighbouring pairs, of rows whose halves were paired, or the other way round.

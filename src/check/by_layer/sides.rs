@@ -148,7 +148,12 @@ fn with_other_inputs(
                 [read] => Some((read, others.get(read)?)),
                 _ => None,
             });
+        // What a module within an attention gives may stand beside the attention itself, which reads something else.
+        let is_inner = of(at).and_then(|at| others.get(at)).is_some_and(|own| {
+            right.is_within_record(&own.path) && !left.is_within_record(&node.path)
+        });
         if let (Some(read), Some((place, other)), [_]) = (read, other, node.reads.as_slice())
+            && !is_inner
             && other.is_input
             && !read.is_input
             && !taken.contains(&place)
@@ -452,10 +457,12 @@ impl Sides {
         Ok(Some([left, Tensor::cat(&other, 1)?]))
     }
 
-    /// The rows of a node that both sides have, at most so many, `worst` among them.
+    /// The rows of a node that both sides have, or the reference alone, at most so many, `worst` among them.
     pub fn some_rows(&self, at: usize, worst: usize, most: usize) -> Vec<usize> {
-        let all = self.rows(at).unwrap_or_default();
-        let all: Vec<usize> = all.iter().flat_map(|own| own.left..own.left + own.count).collect();
+        let all: Vec<usize> = match self.rows(at) {
+            Some(all) => all.iter().flat_map(|own| own.left..own.left + own.count).collect(),
+            None => (0..self.nodes().get(at).map_or(0, Node::rows)).collect(),
+        };
         let step = (all.len() / most.max(1)).max(1);
         let mut some: Vec<usize> =
             all.into_iter().step_by(step).take(most.saturating_sub(1)).collect();
