@@ -105,6 +105,12 @@ fn what_is_taken_from_elsewhere_or_left_out_is_named() {
             "each of 2 ranks counts the experts that it has from 0",
         ),
         (
+            "mixtral-reference",
+            "mixtral-loaded",
+            "model.layers.1.mlp.out",
+            "each of 2 ranks computes its experts with the parameters of the first rank's",
+        ),
+        (
             "llama-reference",
             "llama-tied",
             "lm_head.out",

@@ -122,6 +122,19 @@ impl Candidate {
             })
     }
 
+    /// Whether a reader of a step reads another one, where that step is left out already.
+    pub fn is_omission_of(&self, other: &Self, right: &Trace) -> bool {
+        let ([own], [other]) = (self.edits.as_slice(), other.edits.as_slice()) else {
+            return false;
+        };
+        let Change::Read(names) = &own.change else { return false };
+        let reads = |name: Name| {
+            let step = right.step(own.at);
+            step.is_some_and(|step| right.read_by(step).iter().any(|read| read.name == name))
+        };
+        other.change == Change::Omit && reads(other.at) && !names.contains(&other.at)
+    }
+
     /// Whether both say what a step does, so that one would undo the other.
     pub fn contradicts(&self, other: &Self) -> bool {
         let decides =

@@ -317,6 +317,7 @@ impl<'s, 'a> Search<'s, 'a> {
             let is_explained = self.wrong.contains(&site) && !open.contains(&site);
             let next = best.steps.iter().find(is_open).filter(|_| is_explained);
             let mut finding = best.candidate.finding(next.copied().unwrap_or(site));
+            let mut told_already = vec![&best.candidate];
             for other in &self.explanations {
                 let (candidate, best_candidate) = (&other.candidate, &best.candidate);
                 let is_as_good = other.steps == best.steps
@@ -328,8 +329,11 @@ impl<'s, 'a> Search<'s, 'a> {
                 let is_named_already = candidate.is_known()
                     && (candidate.id == finding.id
                         || finding.also.iter().any(|also| also.id == candidate.id));
-                if is_as_good && is_new && !is_named_already {
+                let trace = self.whole().trace();
+                let is_said = told_already.iter().any(|told| candidate.is_omission_of(told, trace));
+                if is_as_good && is_new && !is_named_already && !is_said {
                     finding.also.push(candidate.finding(self.site(candidate)));
+                    told_already.push(candidate);
                 }
             }
             open.retain(|step| !best.steps.contains(step));

@@ -8,7 +8,7 @@ use super::super::report::Report;
 use super::super::thresholds::ALLOWED;
 use super::super::tolerance::Tolerances;
 use super::cut::with_weights_of_ranks;
-use super::decoding::{Meant, first_wrong_pass};
+use super::decoding::{FirstWrong, Meant, first_wrong_pass};
 use super::entries::{given, in_one_type, projections, seen_outside, take_from};
 use super::facts::{masks, of_heads, other_memory, other_parameters};
 use super::join::Joined;
@@ -19,7 +19,7 @@ use super::positions::{counting_padding, in_its_order, packed, with_other_positi
 use super::sides::Sides;
 use super::slots::{caches, written_before};
 use super::verdict::{explains, of_a_step, that_fits, verdict};
-use base::error::{Error, Result, shown};
+use base::error::{Result, shown};
 use config::Settings;
 use file::{Bundle, Entry, Record, open_place};
 use foreign::{ModelPart, NameMap, Node};
@@ -96,10 +96,9 @@ pub fn checked(
     let of_pass = || match own[..] {
         [] if is_cached => {
             let whole = Meant::Whole(&record);
-            let (found, left) = first_wrong_pass(sides, at, (path, &whole), tolerances)?;
-            Ok::<_, Error>((found.map(|(report, _)| report), left))
+            first_wrong_pass(sides, at, (path, &whole), tolerances)
         }
-        _ => Ok((None, None)),
+        _ => Ok(FirstWrong::default()),
     };
     match verdict(path, record.clone(), tolerances) {
         Ok(report) if report.is_same() => {
@@ -120,21 +119,22 @@ pub fn checked(
                 facts.extend(shown_by_records(sides, at, &[meant], &own)?);
             }
             if facts.is_empty() && !explains(&report) && is_cached {
-                let (of_pass, left) = of_pass()?;
-                let of_step = of_a_step(&own, tolerances).or(of_pass.filter(explains));
+                let FirstWrong { report, held, left } = of_pass()?;
+                let of_pass = report.map(|(report, _)| report).filter(explains);
+                let of_step = of_a_step(&own, tolerances).or(of_pass);
                 if of_step.is_some() {
                     return Ok(Some((of_step, facts)));
                 }
-                facts.extend(left);
+                facts.extend(held.or(left));
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // Of passes that the reference has in one, each says itself what it got.
         Err(_) if is_cached => match of_pass()? {
-            (None, None) => by_itself(),
-            (report, left) => {
-                facts.extend(left);
-                Ok(Some((report, facts)))
+            FirstWrong { report: None, left: None, .. } => by_itself(),
+            FirstWrong { report, held, left } => {
+                facts.extend(held.or(left));
+                Ok(Some((report.map(|(report, _)| report), facts)))
             }
         },
         // What the port has of it does not fit the reference's run.
@@ -238,9 +238,12 @@ fn without_records(
     let path = Path::new(&partner.path);
     let found = first_wrong_pass(sides, at, (path, &Meant::Passes(meant)), tolerances)?;
     // Where it cannot be checked pass by pass, it is as a whole.
-    let (Some((report, record)), _) = found else { return Ok(None) };
+    let Some((report, record)) = found.report else { return Ok(None) };
     if explains(&report) {
         return Ok(Some((Some(report), Vec::new())));
+    }
+    if found.held.is_some() {
+        return Ok(Some((None, found.held.into_iter().collect())));
     }
     let mut others = with_settings_of_others(sides, layer, &record)?;
     others.extend(counting_padding(&record));

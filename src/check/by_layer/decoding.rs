@@ -34,23 +34,32 @@ pub enum Meant<'a> {
     Passes(&'a [&'a PathBuf]),
 }
 
-/// What differs first, by a record of its own, and what could not be checked.
-pub type FirstWrong = (Option<(Report, Record)>, Option<String>);
+/// What the passes of a cache do wrong.
+#[derive(Default)]
+pub struct FirstWrong {
+    /// The verdict on the first that differs, by a record of its own.
+    pub report: Option<(Report, Record)>,
+    /// What the cache holds of earlier tokens in place of what it should, where that gives its numbers.
+    pub held: Option<String>,
+    /// What could not be checked.
+    pub left: Option<String>,
+}
 
 /// The verdict on the first pass of a cache that differs, and what it is about: the record of that pass, with what the port's
-/// earlier tokens make of the cache; and which passes could not be checked, or were not. Nothing where the passes do not hold the
-/// reference's tokens in their order, each pass those behind the last.
+/// earlier tokens make of the cache. Nothing where the passes do not hold the reference's tokens in their order, each pass those
+/// behind the last.
 pub fn first_wrong_pass(
     sides: &Sides,
     at: usize,
     (path, meant): (&Path, &Meant),
     tolerances: &Tolerances,
 ) -> Result<FirstWrong> {
-    const NONE: FirstWrong = (None, None);
     let Some(read) = sides.nodes().get(at).and_then(|node| node.reads.first().copied()) else {
-        return Ok(NONE);
+        return Ok(FirstWrong::default());
     };
-    let Some((items, length, output)) = meant.sizes(sides, at)? else { return Ok(NONE) };
+    let Some((items, length, output)) = meant.sizes(sides, at)? else {
+        return Ok(FirstWrong::default());
+    };
     // What the queries of padding give says nothing.
     let tolerances = &Tolerances { ignores_padding: true, ..tolerances.clone() };
     let mut before: Option<(usize, Trace)> = None;
@@ -60,21 +69,23 @@ pub fn first_wrong_pass(
         let stated = meant.tokens(pass)?;
         let seen = |place: usize| of_pass(sides, place, (pass, items), (first, stated));
         let x = if sides.partner(read).is_some() { seen(read)? } else { meant.read(pass)? };
-        let (Some(x), Some(own)) = (x, seen(at)?) else { return Ok(NONE) };
+        let (Some(x), Some(own)) = (x, seen(at)?) else { return Ok(FirstWrong::default()) };
         let count = x.dim(1)?;
         if own.dim(1)? != count
             || first + count > length
             || !stands(sides, at, pass, [first, length])
         {
-            return Ok(NONE);
+            return Ok(FirstWrong::default());
         }
-        let Some((mut cut, held)) = meant.cut(pass, first, count)? else { return Ok(NONE) };
+        let Some((mut cut, held)) = meant.cut(pass, first, count)? else {
+            return Ok(FirstWrong::default());
+        };
         cut.entries.extend([Entry::of(Name::X.as_str(), x), Entry::of(output.as_str(), own)]);
         if let Some((_, trace)) = &before {
             for (name, steps) in HELD {
                 let found = steps.iter().find_map(|step| trace.step(*step));
                 let Some(past) = found.and_then(|step| last(&step.value, held)) else {
-                    return Ok(NONE);
+                    return Ok(FirstWrong::default());
                 };
                 cut.entries.push(Entry::of(name.as_str(), past));
             }
@@ -87,11 +98,15 @@ pub fn first_wrong_pass(
             Err(error) => {
                 let error = shown(&error.to_string()).into_owned();
                 let told = tr!("pass {pass} of its cache cannot be checked: {error}", pass, error);
-                return Ok((None, Some(told)));
+                return Ok(FirstWrong { left: Some(told), ..FirstWrong::default() });
             }
         };
         if !found.report.is_same() {
-            return Ok((Some((found.report, cut)), None));
+            let held = match &before {
+                Some((_, trace)) => held_instead(&cut, (trace, held, pass), tolerances)?,
+                None => None,
+            };
+            return Ok(FirstWrong { report: Some((found.report, cut)), held, left: None });
         }
         before = Some((first + count, found.trace));
     }
@@ -102,7 +117,40 @@ pub fn first_wrong_pass(
             MOST_PASSES
         )
     };
-    Ok((None, (all > MOST_PASSES).then(told)))
+    Ok(FirstWrong { left: (all > MOST_PASSES).then(told), ..FirstWrong::default() })
+}
+
+/// An earlier step of the keys or values of the tokens before a pass which gives its numbers, in place of what its cache should
+/// hold, as keys that are not rotated.
+fn held_instead(
+    cut: &Record,
+    (trace, count, pass): (&Trace, Option<usize>, usize),
+    tolerances: &Tolerances,
+) -> Result<Option<String>> {
+    for (name, steps) in HELD {
+        let mut found = steps.iter().filter_map(|step| trace.step(*step));
+        let Some(meant) = found.next() else { continue };
+        for other in found {
+            let Some(past) = last(&other.value, count) else { continue };
+            let mut record = cut.clone();
+            record.entries.retain(|entry| entry.name != name.as_str());
+            record.entries.push(Entry::of(name.as_str(), past));
+            let record = Record { entries: in_one_type(record.entries)?, ..record };
+            let (flags, map) = (Settings::default(), NameMap::default());
+            let path = Path::new(name.as_str());
+            if checked_whole(path, record, &flags, &map, tolerances)
+                .is_ok_and(|found| found.report.is_same())
+            {
+                return Ok(Some(tr!(
+                    "pass {pass} of its cache reads {other} of the tokens before it, not {meant}",
+                    pass,
+                    other = other.name,
+                    meant = meant.name
+                )));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The last of the slots that a cache holds, of which the next pass may keep so many.

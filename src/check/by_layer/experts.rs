@@ -173,6 +173,7 @@ impl Experts {
                     shared: *shared,
                     times: *times,
                     counted_on: 1,
+                    loaded_on: 1,
                     weighs_inputs: false,
                     scale: 1.0,
                 };
@@ -194,8 +195,10 @@ impl Experts {
         let mut all: Vec<Mixture> = all.flat_map(with_inputs).collect();
         let is_split = |ranks: &&usize| self.first.len().is_multiple_of(**ranks);
         if let Some(meant) = meant {
-            let counted = TIMES.iter().skip(1).filter(is_split);
-            all.extend(counted.map(|ranks| Mixture { counted_on: *ranks, ..*meant }));
+            let on_ranks = |ranks: &usize| {
+                [Mixture { counted_on: *ranks, ..*meant }, Mixture { loaded_on: *ranks, ..*meant }]
+            };
+            all.extend(TIMES.iter().skip(1).filter(is_split).flat_map(on_ranks));
         }
         if let Some(meant) = meant.filter(|meant| meant.routing.is_normed) {
             let of = |ranks: &usize| Routing { ranks: *ranks, ..meant.routing };
@@ -255,6 +258,8 @@ impl Experts {
                 *chosen = self.counted(chosen, own.counted_on);
             }
         }
+        let each = self.first.len() / own.loaded_on;
+        chosen.iter_mut().flatten().for_each(|(expert, _)| *expert %= each.max(1));
         let of_weighed = own.weighs_inputs.then(|| self.of_weighed(own.unit, &chosen));
         let of_weighed = of_weighed.transpose()?;
         for (row, chosen) in chosen.iter().enumerate() {

@@ -14,6 +14,8 @@ pub struct Mixture {
     pub times: usize,
     /// On how many ranks the experts are counted from 0, each its own; on one where they are counted as they should be.
     pub counted_on: usize,
+    /// How many ranks load the parameters of the first one's experts.
+    pub loaded_on: usize,
     /// What the routed experts are multiplied by.
     pub scale: f64,
 }
@@ -240,6 +242,12 @@ impl Mixture {
             all.push(tr!(
                 "each of {ranks} ranks counts the experts that it has from 0, and takes the tokens of the first rank's experts: the number of its first expert is not subtracted",
                 ranks = self.counted_on
+            ));
+        }
+        if self.loaded_on != meant.loaded_on {
+            all.push(tr!(
+                "each of {ranks} ranks computes its experts with the parameters of the first rank's: the number of its first expert is not added where they are loaded",
+                ranks = self.loaded_on
             ));
         }
         all

@@ -22,7 +22,7 @@ use super::starts::{Starts, beyond, elsewhere};
 use super::stream::{Stream, StreamSlip};
 use super::strides::Strides;
 use super::turn::Turn;
-use super::weights::Weighting;
+use super::weights::{Weighting, weighed};
 use crate::adjoint::Adjoint;
 use crate::axis::{Axes, Dim, stretches};
 use crate::misread::{Misread, read};
@@ -223,7 +223,7 @@ impl Operation for Slip {
             Self::Quantise { bits, is_by_row } => quantised(x, *bits, *is_by_row)?,
             Self::Sinusoid { is_in_halves } => x.broadcast_add(&sinusoid(x, *is_in_halves)?)?,
             Self::Turn(turn) => turn.value(x, read::<1, _>(others)?[0])?,
-            Self::Weigh(weigh) => weigh.value(x)?,
+            Self::Weigh(weigh) => weighed(weigh, x, others)?,
             Self::LessMean => {
                 let [rows] = read(others)?;
                 x.sub(&rows.mean(D::Minus1)?)?

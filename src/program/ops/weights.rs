@@ -3,6 +3,7 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use super::differential::Differential;
+use super::functions::Weigh;
 use super::gradient::Gradient;
 use super::loops;
 use super::mask::broadcasts;
@@ -311,6 +312,22 @@ fn beside(scores: &Tensor, sinks: &[&Tensor]) -> candle_core::Result<Tensor> {
     Tensor::cat(&[scores, &sinks.contiguous()?], 3)
 }
 
+/// What stands in the place of softmax, of scores and of the sinks beside them.
+pub(super) fn weighed(
+    weigh: &Weigh,
+    scores: &Tensor,
+    sinks: &[&Tensor],
+) -> candle_core::Result<Tensor> {
+    let is_over_keys = !matches!(weigh, Weigh::Over(_) | Weigh::Zeros(_));
+    match sinks {
+        [own] if is_over_keys && (scores.rank(), own.rank()) == (4, 1) => {
+            let all = weigh.value(&beside(scores, sinks)?)?;
+            all.narrow(D::Minus1, 0, scores.dim(D::Minus1)?)?.contiguous()
+        }
+        _ => weigh.value(scores),
+    }
+}
+
 /// Weights with zeros in these rows.
 fn zero(weights: &Tensor, rows: &Tensor) -> candle_core::Result<Tensor> {
     rows.broadcast_as(weights.shape())?.where_cond(&weights.zeros_like()?, weights)
@@ -347,5 +364,18 @@ mod tests {
             [dropout_scale(0.0), dropout_scale(1.0)].map(f32::to_bits),
             [1.0_f32, 0.0].map(f32::to_bits)
         );
+    }
+
+    /// 2 / (2 + 4 + 1) and 4 / (2 + 4 + 1): the sink stands in the sum, whatever the base.
+    #[test]
+    fn a_sink_stays_in_the_sum_where_softmax_is_another() -> candle_core::Result<()> {
+        let scores = Tensor::new(&[[[[1.0f64, 2.0]]]], &Device::Cpu)?;
+        let sinks = Tensor::new(&[0.0f64], &Device::Cpu)?;
+        let weights =
+            weighed(&Weigh::OfTimes(std::f64::consts::LN_2), &scores, &[&sinks])?.flatten_all()?;
+        for (found, meant) in weights.to_vec1::<f64>()?.into_iter().zip([2.0 / 7.0, 4.0 / 7.0]) {
+            assert!((found - meant).abs() < 1e-12, "{found} is not {meant}");
+        }
+        Ok(())
     }
 }
