@@ -89,11 +89,17 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "serving-wrong-high-halves"
             | "serving-wrong-codes-wrap"
             | "serving-wrong-scale-grows"
+            | "kernels-wrong-slot-of-two"
+            // They have more keys or fewer than the lengths say, or other ones than splits have.
+            | "kernels-wrong-length-longer"
+            | "kernels-wrong-length-shorter"
+            | "kernels-unsaid-stripes"
             // Splits are kept without the sink, which is counted in the merge.
             | "serving-sink-in-merge"
             | "serving-wrong-merge-sink" => 2,
             // The mean of the keys, which nothing that was recorded has.
             "serving-scales-mean-aside"
+            | "kernels-wrong-scales-grow"
             | "smooth-k_mean-without"
             | "smooth-k_mean-whole"
             | "smooth-km-without"

@@ -1,7 +1,6 @@
 //! Which reading of a file is taken?
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::contradiction::{against_its_config, as_recorded};
@@ -15,8 +14,7 @@ use super::tolerance::Tolerances;
 use base::error::{Error, Result};
 use config::{Fill, Settings, Start};
 use file::Record;
-use foreign::{FITS, Match, Orders, Unmatched, without_scale};
-use program::Name;
+use foreign::{FITS, Orders, without_scale};
 use run::Run;
 
 /// How long candidates may take, as estimated beforehand.
@@ -33,10 +31,10 @@ const LOW: f64 = -1e9;
 const ODD: f64 = 1.25;
 
 /// The readings of a file that are to be explained.
-struct Likely {
-    likeliest: Vec<Recomputed>,
+pub struct Likely {
+    pub likeliest: Vec<Recomputed>,
     /// Less likely ones, with tensors in the order of axes that their names have.
-    plain: Vec<Recomputed>,
+    pub plain: Vec<Recomputed>,
     /// Those of items of one token each, which are meant only if nothing is wrong in them.
     trivial: Vec<Recomputed>,
 }
@@ -119,106 +117,6 @@ fn keep_most<T>(all: &mut Vec<T>, count: impl Fn(&T) -> usize) -> Vec<T> {
     all.extract_if(.., |one| Some(count(one)) != most).collect()
 }
 
-/// The file's run beside the file, explained. Of the [`likely`] readings the one is taken that leaves the fewest steps without
-/// an explanation, the likeliest first.
-///
-/// # Errors
-/// If the file cannot be understood, or candle fails.
-pub fn explained(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Recomputed> {
-    let found = best(likely(record, flags, tolerances)?, tolerances)?;
-    let is_of_merge = found.is_of_the_merge();
-    if !found.is_unknown() && !is_of_merge || record.config.is_some() {
-        return Ok(found);
-    }
-    let states = found.states_of_parts();
-    if states.is_empty() && is_of_merge {
-        return Ok(found);
-    }
-    if states.is_empty() {
-        return Ok(in_splits(record, flags, tolerances, &found).unwrap_or(found));
-    }
-    if let Some(other) = in_base_two(record, &found, flags, tolerances)? {
-        return Ok(other);
-    }
-    // Kernels keep them in ways of their own; where they go with nothing, the results alone may say what is wrong.
-    let mut rest = record.clone();
-    rest.entries.retain(|entry| !states.contains(&entry.name));
-    let mut other = best(likely(&rest, flags, tolerances)?, tolerances)?;
-    if !other.is_explained() {
-        return Ok(found);
-    }
-    let why = tr!("what is found gives the results, and this is kept in another way than here");
-    let aside = states.into_iter().map(|tensor| Unmatched { tensor, why: why.to_owned() });
-    other.unmatched.extend(aside);
-    Ok(other)
-}
-
-/// What a kernel's file would be whose maxima and log-sum-exps are in base 2, where they are nearer in that and a mistake gives
-/// its numbers then.
-fn in_base_two(
-    record: &Record,
-    found: &Recomputed,
-    flags: &Settings,
-    tolerances: &Tolerances,
-) -> Result<Option<Recomputed>> {
-    let binary = found.logarithms_in_base_two()?;
-    if binary.is_empty() {
-        return Ok(None);
-    }
-    let mut natural = record.clone();
-    for entry in &mut natural.entries {
-        if binary.iter().any(|(_, tensor)| *tensor == entry.name) {
-            entry.tensor = (&entry.tensor * std::f64::consts::LN_2)?;
-        }
-    }
-    let mut other = best(likely(&natural, flags, tolerances)?, tolerances)?;
-    if !other.is_explained() || other.states_of_parts().is_empty() {
-        return Ok(None);
-    }
-    for (step, tensor) in binary {
-        let how = tr!("in base 2, times ln 2");
-        other.matches.push(Match::as_it_is(step.as_str(), tensor).read(how));
-    }
-    Ok(Some(other))
-}
-
-/// How many splits of the keys decoding kernels have that do not say so.
-const SPLITS: [usize; 3] = [2, 4, 8];
-
-/// Beyond so many scores a kernel's splits have to be stated, as each number of them is searched as a whole.
-const MOST_SCORES: usize = 1 << 16;
-
-/// What a kernel's file would be in splits of which nothing was said, where a mistake in these gives its numbers.
-fn in_splits(
-    record: &Record,
-    flags: &Settings,
-    tolerances: &Tolerances,
-    found: &Recomputed,
-) -> Option<Recomputed> {
-    let is_kernel = found.run.config().start != Start::Inputs;
-    let scores = found.trace.step(Name::Weights).map(|step| step.value.elem_count());
-    if !is_kernel || found.trace.parts().is_some() || scores.is_none_or(|all| all > MOST_SCORES) {
-        return None;
-    }
-    let tried = Arc::new(found.mistakes().ok()?);
-    for count in SPLITS.into_iter().filter(|count| 2 * count <= found.run.config().sizes.keys()) {
-        let flags = Settings { splits: Some(vec![count]), ..flags.clone() };
-        let Ok(mut readings) = likely(record, &flags, tolerances) else { continue };
-        for reading in readings.likeliest.iter_mut().chain(&mut readings.plain) {
-            reading.tried = Some(Arc::clone(&tried));
-        }
-        let Ok(mut other) = best(readings, tolerances) else { continue };
-        // What splits do not have, as gradients, is not left out for them.
-        let is_whole = other.unmatched.len() <= found.unmatched.len();
-        if is_whole && other.is_explained() && !other.is_same() {
-            let how = tr!("nothing says so, and what is found goes by them");
-            other.matches.push(Match::as_it_is("splits", count.to_string()).read(how));
-            return Some(other);
-        }
-    }
-    None
-}
-
 /// The same reading; what differs is not explained where no choice depends on it.
 ///
 /// # Errors
@@ -264,7 +162,7 @@ struct Found {
 
 /// The [`likeliest`] readings of a file, or the first under which it is the same. A mistake is supposed only where no reading
 /// without one gives the numbers, but for rounding.
-fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
+pub fn likely(record: &Record, flags: &Settings, tolerances: &Tolerances) -> Result<Likely> {
     preset_says_something(record, flags)?;
     let (mistaken, meant): (Vec<Reading>, Vec<Reading>) =
         readings(record, flags)?.into_iter().partition(Reading::supposes_a_mistake);
@@ -443,7 +341,7 @@ fn seed_says_something(flags: &Settings, run: &Run) -> Result<()> {
 }
 
 /// Of several readings of a file, each explained, the one that leaves the fewest steps unexplained.
-fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
+pub fn best(readings: Likely, tolerances: &Tolerances) -> Result<Recomputed> {
     for reading in readings.trivial {
         let judged = reading.judge(tolerances, Some(Duration::ZERO))?;
         if judged.is_same() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use candle_core::Tensor;
 
-use super::best_reading::explained;
+use super::explained::explained;
 use super::finding::Diagnosis;
 use super::flash::flash_errors;
 use super::found_masks::told_mask;

@@ -17,7 +17,7 @@ use super::search::Search;
 use super::thresholds::LEAST_CELLS;
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Axis, Change, EightBits, Kind, Name, Op, Slip, Step, Trace};
+use program::{Axis, Change, EightBits, Kind, Name, Op, Scaling, Slip, Step, Trace};
 
 /// How many pairs are listed where more fit.
 const LISTED: usize = 10;
@@ -62,9 +62,9 @@ impl Explainer<'_, '_> {
         let tells = self.search.tells();
         let untried = self.search.try_by_cost(likely)?;
         let each = started.elapsed() / tried.unwrap_or(u32::MAX);
-        // Of two types of fp8 one may stand for half of the other's numbers, as another scale does.
+        // Of two types of fp8 one may stand for half of the other's numbers, as another scale does, and so may another norm.
         if tells && self.search.open().is_empty() {
-            let readings = all.iter().filter(|one| is_other_reading(one));
+            let readings = all.iter().filter(|one| is_other_reading(one) || is_other_norm(one));
             self.search.try_rivals(&readings.cloned().collect::<Vec<_>>())?;
         }
         // Rounding of 16 bits leaves room for more than one story: that of the ε, which norms share, is among them.
@@ -72,7 +72,7 @@ impl Explainer<'_, '_> {
             let norms = free::of_norms(self.situation.right, &self.situation.config.sizes);
             self.search.try_rivals(&self.fitted(self.search.wrong(), &norms)?)?;
         }
-        if untried.is_none() && self.search.tells() && self.tried.is_none() {
+        if untried.is_none() && self.search.counts() && self.tried.is_none() {
             self.apart(&all)?;
             self.fit()?;
             self.confine(&all)?;
@@ -246,7 +246,11 @@ impl Explainer<'_, '_> {
         let named: Vec<Candidate> = named.collect();
         let pairs = match untried {
             Some(time) => Err(time),
-            None => self.search.pairs(&named, each),
+            // A kernel has chunks of one size.
+            None => self.search.pairs(&named, each, |first, second| {
+                let sizes = [first, second].map(|one| chunk_size(&one.edits));
+                !matches!(sizes, [Some(first), Some(second)] if first != second)
+            }),
         };
         let mut pairs = match pairs {
             Err(time) => return Diagnosis { pairs: Pairs::TooLong(time), ..diagnosis },
@@ -278,6 +282,14 @@ fn is_other_reading(candidate: &Candidate) -> bool {
     candidate.edits.iter().all(|edit| match &edit.change {
         Change::Before(_, Op::Slip(Slip::ReadAs(own, other)), _) => is_fp8(own) && is_fp8(other),
         _ => false,
+    })
+}
+
+/// Whether queries or keys have another norm, whose numbers are those of the right one times a factor.
+fn is_other_norm(candidate: &Candidate) -> bool {
+    candidate.edits.iter().all(|edit| {
+        matches!(edit.at, Name::QNorm | Name::KNorm)
+            && matches!(edit.change, Change::Replace(Op::Scaling(Scaling::Norm(_))))
     })
 }
 

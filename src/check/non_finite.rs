@@ -39,6 +39,8 @@ pub enum Cause {
     FullyMasked,
     /// A split or tile has no visible key there, and −∞ − −∞ or 0 / 0 is NaN.
     EmptyPart,
+    /// What stands behind the last key in a tile or split that is not full is NaN, and a weight of 0 times it is.
+    Tail,
     /// The exponential of a split's log-sum-exp is too large: the merge subtracts no maximum.
     NoMaximum,
     /// It is a sum over queries, all of which are finite: others are in it.
@@ -61,6 +63,7 @@ impl Cause {
             Self::Given => "given",
             Self::FullyMasked => "fully-masked",
             Self::EmptyPart => "empty-part",
+            Self::Tail => "tail",
             Self::NoMaximum => "no-maximum",
             Self::OtherRows => "other-rows",
             Self::Overflow(_) => "overflow",
@@ -124,6 +127,9 @@ impl Search<'_> {
         }
         if value.is_nan() && self.is_of_empty_part(step, index)? {
             return Ok((Cause::EmptyPart, None));
+        }
+        if value.is_nan() && self.is_of_tail(step)? {
+            return Ok((Cause::Tail, None));
         }
         if self.is_without_maximum(step, index)? {
             return Ok((Cause::NoMaximum, None));
@@ -279,6 +285,31 @@ impl Search<'_> {
             && given.all(|own| {
                 !own.value.dtype().is_float() || matches!(position(&own.value, is_amiss), Ok(None))
             }))
+    }
+
+    /// Whether the last tile or split is not full, and of the weighted values some features are NaN for every query, and the
+    /// others for none, where the run has numbers: the values have it, and these have it nowhere.
+    fn is_of_tail(&self, step: &Step) -> Result<bool> {
+        let names = [Name::TileAcc, Name::SplitAcc, Name::SplitOutputs, Name::HeadOutputs];
+        let Some(parts) = self.trace.parts().filter(|_| names.contains(&step.name)) else {
+            return Ok(false);
+        };
+        let size = |at: usize| {
+            let spans = parts.keys.get(at).into_iter().flatten();
+            spans.map(|(first, end)| end.saturating_sub(*first)).sum::<usize>()
+        };
+        let last = size(parts.keys.len().saturating_sub(1));
+        if last == 0 || last >= size(0) || position(&step.value, f64::is_nan)?.is_some() {
+            return Ok(false);
+        }
+        let Some(own) = self.value(step) else { return Ok(false) };
+        let is_nan = own.ne(own)?.to_dtype(DType::F32)?;
+        let queries = is_nan.dim(D::Minus2)? as f64;
+        let counts = is_nan.sum(D::Minus2)?;
+        let whole = counts.eq(queries)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
+        let none = counts.eq(0.0)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
+        let all = counts.elem_count() as f64;
+        Ok(whole > 0.0 && none > 0.0 && (f64::from(whole) + f64::from(none) - all).abs() < 0.5)
     }
 
     /// Whether the step follows from splits or tiles, and one of these has no visible key for the cell's query.

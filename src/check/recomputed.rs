@@ -90,6 +90,16 @@ impl Recomputed {
         steps.filter_map(|step| self.tensor_of(step.name)).collect()
     }
 
+    /// Whether a state of splits or tiles is as it should be.
+    pub fn has_right_parts(&self) -> bool {
+        let is_right = |step: &StepReport| {
+            let is_of_parts =
+                |own: &Step| own.is_of_parts() && own.is_computed() && Some(own.name) == step.step;
+            step.status == Status::Same && self.trace.steps().iter().any(is_of_parts)
+        };
+        self.steps.iter().any(is_right)
+    }
+
     /// The file's tensors that are maxima and log-sum-exps of splits or tiles, and are nearer to what they should be if they are
     /// in base 2, or give the log-sum-exp that was recorded of all, whatever that should be.
     pub fn logarithms_in_base_two(&self) -> Result<Vec<(Name, String)>> {

@@ -14,7 +14,7 @@ use super::candidate::{Candidate, cost};
 use super::cells::{cells, gain, have_equal_sums, is_as_near};
 use super::finding::Finding;
 use super::scope::{Prediction, Scope};
-use super::thresholds::{HARDLY_OFF, LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
+use super::thresholds::{HARDLY_OFF, LEAST_CELLS, LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
 use super::tolerance::Tolerance;
 use base::error::Result;
 use program::{Change, Heads, Name, Op, Program, first_number};
@@ -52,8 +52,10 @@ pub struct Search<'s, 'a> {
     wrong: Vec<Name>,
     /// Those whose numbers may be the right ones in other places.
     moved: Vec<Name>,
-    /// Those that are off in finite numbers, by which alone a mistake without a name is known.
+    /// Those that are off in finite numbers, or are NaN in some cells, by which alone a mistake without a name is known.
     telling: Vec<Name>,
+    /// Those that are off in finite numbers.
+    counted: Vec<Name>,
     /// Those of which nothing but NaN was recorded, which whatever becomes NaN agrees with.
     blank: Vec<Name>,
     explanations: Vec<Explanation>,
@@ -71,11 +73,14 @@ impl<'s, 'a> Search<'s, 'a> {
     /// The search for what explains these recorded steps of a run. No set of candidates is begun that would take longer than
     /// `patience`.
     pub fn new(whole: &'s Scope<'a>, wrong: &[Name], patience: Duration) -> Result<Self> {
-        let (mut telling, mut blank, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut telling, mut counted) = (Vec::new(), Vec::new());
+        let (mut blank, mut moved) = (Vec::new(), Vec::new());
         let in_16_bits = whole.agreement().half().is_some();
         let of_sums = if in_16_bits { OF_SUMS_IN_16_BITS } else { OF_SUMS };
         for step in wrong {
-            if tells(whole, *step)? {
+            let tells = tells(whole, *step)?;
+            counted.extend(Some(*step).filter(|_| tells));
+            if tells || is_nan_in_some(whole, *step)? {
                 telling.push(*step);
             }
             if let Some(recorded) = whole.recorded(*step)
@@ -93,7 +98,18 @@ impl<'s, 'a> Search<'s, 'a> {
         let parts = wrong.first().map_or_else(|| Ok(Vec::new()), |first| whole.parts(*first))?;
         let is_large = !parts.is_empty() && numbers > LARGE;
         let (wrong, explanations) = (wrong.to_vec(), Vec::new());
-        Ok(Self { whole, parts, wrong, moved, telling, blank, explanations, is_large, patience })
+        Ok(Self {
+            whole,
+            parts,
+            wrong,
+            moved,
+            telling,
+            counted,
+            blank,
+            explanations,
+            is_large,
+            patience,
+        })
     }
 
     /// Parts of the run, the smallest first.
@@ -139,10 +155,15 @@ impl<'s, 'a> Search<'s, 'a> {
         self.open().iter().any(|step| self.telling.contains(step))
     }
 
+    /// Whether they are off in enough finite numbers, beside which a number can be fitted, or a place be told.
+    pub fn counts(&self) -> bool {
+        self.open().iter().any(|step| self.counted.contains(step))
+    }
+
     /// Whether the wrong steps say enough for two mistakes together: in many numbers, or in one that is far off.
     pub fn may_be_pairs(&self) -> Result<bool> {
         for step in &self.wrong {
-            if self.telling.contains(step)
+            if self.counted.contains(step)
                 || !excesses(self.whole, *step)?.into_iter().all(is_little)
             {
                 return Ok(true);
@@ -255,8 +276,13 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// The pairs of named mistakes that explain every wrong step together, where none does alone: the simplest first. Nothing
-    /// where that would take too long.
-    pub fn pairs(&self, named: &[Candidate], spent_each: Duration) -> Pairs {
+    /// where that would take too long. Those of which the one rules out the other by what `may_meet` says are none.
+    pub fn pairs(
+        &self,
+        named: &[Candidate],
+        spent_each: Duration,
+        may_meet: impl Fn(&Candidate, &Candidate) -> bool + Sync,
+    ) -> Pairs {
         let count = u32::try_from(named.len() * named.len() / 2).unwrap_or(u32::MAX);
         let estimate = spent_each.saturating_mul(count);
         if estimate > self.patience {
@@ -269,7 +295,8 @@ impl<'s, 'a> Search<'s, 'a> {
             let Some(program) = first.program(trace) else { return Vec::new() };
             let mut fitting = Vec::new();
             let can_follow = |(behind, second): &&(_, &Candidate)| {
-                first.id != second.id && !first.contradicts(second) && at <= behind
+                let is_new = first.id != second.id && at <= behind;
+                is_new && !first.contradicts(second) && may_meet(first, second)
             };
             for (_, second) in placed.iter().filter(can_follow) {
                 let Ok(both) = program.edited(&second.edits) else { continue };
@@ -372,6 +399,14 @@ fn tells(scope: &Scope, name: Name) -> Result<bool> {
     let excesses = excesses(scope, name)?;
     let off = excesses.iter().filter(|excess| **excess > 1.0).count();
     Ok(!excesses.is_empty() && off >= LEAST_TELLING.min(excesses.len()))
+}
+
+/// Whether a step is NaN in many cells, and in as many others not: which these are tells what becomes NaN.
+fn is_nan_in_some(scope: &Scope, name: Name) -> Result<bool> {
+    let Some((recorded, _)) = scope.pair(name) else { return Ok(false) };
+    let recorded = cells(recorded)?;
+    let blank = recorded.iter().filter(|number| number.is_nan()).count();
+    Ok(blank.min(recorded.len() - blank) >= LEAST_CELLS)
 }
 
 /// How many tolerances each number of a recorded step is off by; 0 where either is NaN.

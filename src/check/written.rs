@@ -71,6 +71,16 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 factor = format!("{factor:.4}"),
                 name
             )
+        } else if let Some((tokens, token, factor)) = changed(read[0].dims(), &stood, &meant) {
+            tr!(
+                "{tokens} of the tokens of {codes}, the first one token {token}, stand for another multiple of {name} each, up to \
+                 {factor} times: their scale has changed since they were written, and they were not written anew",
+                tokens,
+                codes,
+                token,
+                name,
+                factor = format!("{factor:.4}")
+            )
         } else if largest {
             tr!(
                 "{name} is {stated} at {cell}, and {codes} stands for {recorded} there, the largest number that it has: what \
@@ -155,6 +165,18 @@ pub fn new_keys(
                 tr!("it stands one slot further, at {other}", other)
             }
             Some(other) => tr!("it stands at slot {other}", other),
+            None if slots.iter().zip(&new).enumerate().any(|(other, (own, row))| {
+                other != token && *own == Some(slot) && is_at(slot, row)
+            }) =>
+            {
+                let is_other =
+                    |(other, own): &(usize, &Option<usize>)| *other != token && **own == Some(slot);
+                let other = slots.iter().enumerate().find(is_other).map_or(token, |own| own.0);
+                tr!(
+                    "token {other} stands there, which has the same slot: it was written over it",
+                    other
+                )
+            }
             None if there => tr!("zeros stand there: it was not written").to_owned(),
             None => tr!("something else stands there").to_owned(),
         };
@@ -267,6 +289,25 @@ fn older(shape: &[usize], stood: &[f64], meant: &[f64]) -> Option<(usize, f64)> 
     let found = factor(&|own| own < count).filter(|found| count < tokens && !is_plain(*found))?;
     Some((count, found))
 }
+
+/// How many tokens of (item, head, token, feature) stand for a multiple of their own of what was meant, with the first of them,
+/// and the factor that is furthest from 1; nothing where any token stands for no multiple.
+fn changed(shape: &[usize], stood: &[f64], meant: &[f64]) -> Option<(usize, usize, f64)> {
+    let &[_, _, tokens, features] = shape else { return None };
+    let rows = stood.chunks(features.max(1)).zip(meant.chunks(features.max(1)));
+    let factors = rows.map(|(stood, meant)| multiple(stood, meant, ROUNDED));
+    let factors: Vec<f64> = factors.collect::<Option<_>>()?;
+    let far = |factor: f64| factor.abs().max(f64::MIN_POSITIVE).ln().abs();
+    let is_other = |factor: f64| (factor - 1.0).abs() > 2.0 * ROUNDED;
+    let of_token = |token: usize| factors.iter().skip(token).step_by(tokens.max(1)).copied();
+    let all: Vec<usize> = (0..tokens).filter(|token| of_token(*token).any(is_other)).collect();
+    let furthest = factors.iter().copied().max_by(|left, right| far(*left).total_cmp(&far(*right)));
+    let first = all.first().copied().filter(|_| all.len() > 1 && features >= LEAST_FEATURES)?;
+    Some((all.len(), first, furthest?))
+}
+
+/// Of fewer features any few numbers are nearly a multiple of others.
+const LEAST_FEATURES: usize = 8;
 
 /// By which factor numbers are those that were meant, all of them but for rounding, where it is neither 0 nor 1.
 fn factor_of(stood: &[f64], meant: &[f64]) -> Option<f64> {

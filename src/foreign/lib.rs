@@ -29,6 +29,7 @@ mod matched;
 mod model;
 mod names;
 mod numbers;
+mod other_keys;
 mod packed;
 mod pages;
 mod partners;

@@ -9,6 +9,7 @@ use super::hints::{fill_in, is_fill, lowest};
 use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
+use super::other_keys::of_other_keys;
 use base::error::{Error, Result, quoted};
 use config::QkvFormat;
 use file::{Entry, Record};
@@ -283,11 +284,12 @@ impl Named {
         let order = reading.order();
         let hooked = [Axis::Batch, Axis::Query, Axis::Head, Axis::HeadDim];
         let is_hook = last_segment(name).to_ascii_lowercase().starts_with("hook_");
-        // Axes of one place stand anywhere, or nowhere.
+        // Axes of one place stand anywhere, or nowhere. A state has one more.
         let long = reading.long();
         let is_like = |known: &Vec<Axis>| {
-            let mut known = known.iter().filter(|axis| long.contains(axis));
-            long.contains(&Axis::HeadDim) && long.iter().eq(known.by_ref())
+            let has = |axis: &&Axis| known.contains(axis) || **axis != Axis::ValueDim;
+            let known_of_it = known.iter().filter(|axis| long.contains(axis));
+            long.contains(&Axis::HeadDim) && long.iter().filter(has).eq(known_of_it)
         };
         let is_known = self.orders.contains(&order)
             || self.orders.iter().any(is_like)
@@ -432,6 +434,10 @@ impl Named {
             return;
         }
         if Name::in_files(name).is_some() {
+            if let Some(why) = meant.iter().find_map(|step| of_other_keys(entry, step)) {
+                self.leave_out(entry, why);
+                return;
+            }
             if !meant.is_empty() {
                 self.leave_out(entry, of_other_shape(entry, &meant));
             }

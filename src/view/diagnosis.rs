@@ -120,6 +120,10 @@ pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String
             "a split or tile has no visible key there: it is empty, or all masked, and −∞ − −∞ or 0 / 0 is NaN"
         )
         .to_owned(),
+        Cause::Tail => tr!(
+            "the last tile or split is not full, and what stands behind the last key there is NaN: values that were never loaded, or not cleared, as 0 · NaN is NaN"
+        )
+        .to_owned(),
         Cause::Overflow(dtype) => {
             tr!("overflow, a number beyond the largest {dtype}", dtype = dtype_name(dtype))
         }

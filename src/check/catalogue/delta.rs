@@ -8,13 +8,15 @@ use base::error::Result;
 use program::{ChunkSlip, Delta, DeltaStage, Kind, Name, Op, Scaling};
 
 pub(super) const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
-const FIRST: &str = "The tokens of the first chunk are right, and short tests have no second one.";
+pub(super) const FIRST: &str =
+    "The tokens of the first chunk are right, and short tests have no second one.";
 pub(super) const CARRIED: &str =
     "state = state * g_last.exp() + (k * (g_last - g).exp()).mT @ v_new";
-const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
+pub(super) const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
 const SCALED: &str = "o_t = state.mT @ (q_t * head_dim**-0.5)";
 const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
-const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
+const SUBSTITUTED: &str = "for i in range(1, C): T[i, :i] += T[i, :i] @ T[:i, :i]";
+pub(super) const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
 
 macro_rules! way {
     ($slip:ident $(($($size:expr),+))?, $summary:literal, $wrong:literal, $right:expr) => {
@@ -75,6 +77,18 @@ pub const ALL: &[Mistake] = &[
                 "the triangular system of a chunk has the other sign: what its earlier tokens wrote is added, not subtracted",
                 "v_new = solve_triangular(I - A, v_beta)",
                 "v_new = solve_triangular(I + A, v_beta)"
+            ),
+            way!(
+                LastUncorrected(true),
+                "the forward substitution ends one row early: from the last token of each chunk nothing of its own chunk is subtracted",
+                "for i in range(1, C - 1): T[i, :i] += T[i, :i] @ T[:i, :i]",
+                SUBSTITUTED
+            ),
+            way!(
+                LastUncorrected(false),
+                "the forward substitution ends one row early: from the last token of each full chunk nothing of its own chunk is subtracted",
+                "for i in range(1, C - 1): T[i, :i] += T[i, :i] @ T[:i, :i]",
+                SUBSTITUTED
             ),
             way!(
                 NoBetaWithin,
@@ -290,18 +304,6 @@ pub const ALL: &[Mistake] = &[
         seen: &[],
     },
     Mistake {
-        id: "delta-chunk-beta",
-        kind: Kind::Repeated,
-        silent: FIRST,
-        ways: &[way!(
-            DeltaTwice,
-            "beta is applied twice to what is subtracted of the state",
-            "v_new = T @ v_beta - T @ (k_beta * beta * g.exp()) @ state",
-            SUBTRACTED
-        )],
-        seen: &[],
-    },
-    Mistake {
         id: "delta-chunk-unmasked",
         kind: Kind::Mask,
         silent: "Training looks better than it should, as in every leak of later tokens.",
@@ -354,8 +356,10 @@ pub(super) fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> 
     let longest = spans.map(|(from, to)| to - from).max().unwrap_or(0);
     let mut sizes: Vec<usize> =
         [64, 32, 16, 128].into_iter().filter(|size| *size < longest).collect();
+    // Of the others those that are small, a multiple of 4, or cut the tokens evenly.
+    let is_likely = |size: &usize| *size <= 8 || size.is_multiple_of(4) || longest % size == 0;
     if longest <= MANY {
-        sizes.extend((2..longest).filter(|size| ![16, 32].contains(size)));
+        sizes.extend((2..longest).filter(|size| ![16, 32].contains(size) && is_likely(size)));
     }
     // States of chunks that were recorded say how long these are.
     let stated = steps.iter().find_map(|(_, own)| match own.stage {
@@ -369,14 +373,18 @@ pub(super) fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> 
         sizes.push(longest);
     }
     // Chunks that leave as many tokens in the last are alike; one that has room for all is never full.
+    let rest = |size: usize| {
+        let spans = steps.iter().flat_map(|(_, own)| own.spans.iter().flatten());
+        spans.map(|(from, to)| (to - from) % size).collect::<Vec<_>>()
+    };
     if slip == ChunkSlip::PaddedEnd {
         sizes.extend(Some(64).filter(|size| *size > longest));
         let mut known = HashSet::new();
-        let rest = |size: usize| {
-            let spans = steps.iter().flat_map(|(_, own)| own.spans.iter().flatten());
-            spans.map(|(from, to)| (to - from) % size).collect::<Vec<_>>()
-        };
         sizes.retain(|size| known.insert(rest(*size)));
+    }
+    // Where all chunks are full, their last tokens are their last rows.
+    if slip == ChunkSlip::LastUncorrected(false) {
+        sizes.retain(|size| rest(*size).iter().any(|rest| *rest > 0));
     }
     // Without the rest of chunks of any size, any token may be the first that is left out.
     if slip == ChunkSlip::FullChunks {

@@ -1,10 +1,23 @@
-//! Which mistakes are known of the decays of the delta rule's chunks: of their ends, and of the base that they are in?
+//! Which mistakes are known of what multiplies the parts of the delta rule's chunks: of their decays' ends, of the base that
+//! these are in, of β and of the scale?
 
 use std::f64::consts::{LN_2, LOG2_E};
 
-use super::delta::{CARRIED, SILENT, way};
+use super::delta::{CARRIED, FIRST, READ, SILENT, SUBTRACTED, in_chunks, way};
 use super::{Mistake, Way};
 use program::{ChunkDecay, ChunkSlip, Kind};
+
+/// A part of what queries read that is multiplied by the scale once more, or by what takes it back.
+macro_rules! scaled {
+    ($slip:ident, $factor:ident, $summary:literal, $wrong:literal) => {
+        Way {
+            summary: $summary,
+            wrong: $wrong,
+            right: READ,
+            edits: |run| in_chunks(run, ChunkSlip::$slip(run.config.scale_factor().$factor())),
+        }
+    };
+}
 
 const END: &str = "g_last = g[..., size - 1]";
 
@@ -37,6 +50,12 @@ pub const ALL: &[Mistake] = &[
                 "the decay up to the end of a chunk is read at its first token",
                 "g_last = g[..., 0]",
                 END
+            ),
+            way!(
+                CarryByBefore,
+                "the state that is carried across a chunk decays as over the chunk before it, and not over the first",
+                "state = state * g_last_before.exp() + …",
+                CARRIED
             ),
             way!(
                 CarryEndBefore(1),
@@ -105,6 +124,50 @@ pub const ALL: &[Mistake] = &[
                 "what is subtracted of the state decays by exp2 of a natural g",
                 "w = T @ (k_beta * g.exp2())",
                 "w = T @ (k_beta * g.exp())"
+            ),
+        ],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-beta",
+        kind: Kind::Repeated,
+        silent: FIRST,
+        ways: &[way!(
+            DeltaTwice,
+            "beta is applied twice to what is subtracted of the state",
+            "v_new = T @ v_beta - T @ (k_beta * beta * g.exp()) @ state",
+            SUBTRACTED
+        )],
+        seen: &[],
+    },
+    Mistake {
+        id: "delta-chunk-scale",
+        kind: Kind::Parameter,
+        silent: SILENT,
+        ways: &[
+            scaled!(
+                InterTimes,
+                recip,
+                "what queries read of the state is not divided by √d_k, what they read within their chunk is",
+                "o = (q * g.exp()) @ state + scale * (q @ k.mT * decay_mask).tril() @ v_new"
+            ),
+            scaled!(
+                IntraTimes,
+                recip,
+                "what queries read within their chunk is not divided by √d_k, what they read of the state is",
+                "o = scale * (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new"
+            ),
+            scaled!(
+                InterTimes,
+                abs,
+                "what queries read of the state is scaled twice, what they read within their chunk is not",
+                "o = scale * (q * scale * g.exp()) @ state + scale * (q @ k.mT * decay_mask).tril() @ v_new"
+            ),
+            scaled!(
+                IntraTimes,
+                abs,
+                "what queries read within their chunk is scaled twice, what they read of the state is not",
+                "o = scale * (q * g.exp()) @ state + scale * (q * scale @ k.mT * decay_mask).tril() @ v_new"
             ),
         ],
         seen: &[],

@@ -307,6 +307,43 @@ impl Grammar<'_> {
         }
     }
 
+    /// Scores that have another scale in one part alone: that of the head's size, or the stated one twice.
+    pub(super) fn scaled_otherwise_in_one(&mut self, parts: &Parts) {
+        let Some(scale) = self.scale_at(Name::Scores) else { return };
+        let plain = (self.sizes.head_dim as f64).sqrt().recip();
+        for (other, what) in [
+            (plain, tr!("the scale is 1/√d_k, not the one that is stated,")),
+            (scale * scale, tr!("the scale is applied twice")),
+            (
+                scale * std::f64::consts::LOG2_E,
+                tr!("the scores are in base 2, and exp is taken of them,"),
+            ),
+            (
+                scale * std::f64::consts::LN_2,
+                tr!("exp2 is taken of the scores, which are not in base 2,"),
+            ),
+        ] {
+            let factor = other / scale;
+            if (factor - 1.0).abs() < 1e-6 {
+                continue;
+            }
+            for (part, spans) in parts.keys.iter().enumerate() {
+                let places: Vec<usize> =
+                    spans.iter().flat_map(|(first, end)| *first..*end).collect();
+                let change = Box::new(after(Scaling::By { factor }, &[]));
+                let told =
+                    tr!("{what} in {name} {part} alone", what, name = parts.axis.told(), part);
+                self.add(
+                    Kind::Parameter,
+                    cost::PLAIN,
+                    Name::Scores,
+                    Change::Confined(change, 3, places),
+                    told,
+                );
+            }
+        }
+    }
+
     /// Scores that are capped behind the mask in the tiles that it blocks a part of: what is blocked there becomes the cap's
     /// lower end, and is seen.
     pub(super) fn capped_at_the_edge(&mut self, size: (usize, usize)) {

@@ -39,7 +39,18 @@ impl Grammar<'_> {
             let told = tr!("split {at} is dropped in the merge: left out", at);
             let none = Slip::Along(0, Along::Zero(vec![at]));
             self.add(Kind::Axes, cost::COMMON, Name::SplitWeights, after(none, &[]), told);
+            self.unread_lse(at, count);
         }
+    }
+
+    /// A split whose log-sum-exp the merge does not read.
+    fn unread_lse(&mut self, at: usize, count: usize) {
+        let out = (0..count).map(|own| u8::from(own == at)).collect();
+        let Ok(cells) = Tensor::from_vec(out, (count, 1, 1, 1), &Device::Cpu) else { return };
+        let none = Slip::Block(Block { cells, fill: f64::NEG_INFINITY });
+        let told = tr!("split {at} is dropped in the merge: left out", at);
+        let change = Change::before(0, none);
+        self.add(Kind::Axes, cost::COMMON, Name::Lse, change, told);
     }
 
     /// Maxima, sums and outputs of splits that are put together with those of others.

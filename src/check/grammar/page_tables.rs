@@ -131,7 +131,11 @@ impl Table {
         add(within(self.page - 1), told.to_owned());
         for most in (1..self.page).filter(|most| self.page.is_multiple_of(*most)) {
             let wrapped = own.iter().map(|slot| slot - slot % self.page + slot % self.page % most);
-            let told = tr!("slots of a page are counted modulo {most}", most);
+            let told = tr!(
+                "slots of a page are counted modulo {most}, as where every page of {most} is read as the first of its block of {page} slots",
+                most,
+                page = self.page
+            );
             add(wrapped.collect(), told);
         }
         self.by_bits(add);

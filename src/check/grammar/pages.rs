@@ -10,6 +10,12 @@ use program::{
     SharedCache, Shift, Slip, Step, Trace, TurnedPages, places, signed,
 };
 
+/// Of so many sequences the length of each is tried by itself.
+const FEW: usize = 16;
+
+/// So many tokens may be guessed and refused at most, which stand behind the last one then.
+const MOST_STALE: usize = 4;
+
 /// How many slots the pages have that a run's keys stand in, as far as the places of the keys tell.
 pub fn page_size(right: &Trace) -> Option<usize> {
     let gathered = right.step(Name::KGathered)?;
@@ -67,6 +73,30 @@ fn turns(page: usize) -> Vec<(PageTurn, String)> {
         );
         all.push((PageTurn::SplitRead(features), told.clone()));
         all.push((PageTurn::SplitReadWhole(features), told));
+    }
+    all
+}
+
+/// The lengths of all sequences where one has some keys more than it should, or fewer, with what that is called.
+fn of_one_length(table: &Table) -> Vec<(Vec<usize>, String, u32)> {
+    let with = |own: usize, length: usize| {
+        let mut lengths = table.lengths.clone();
+        lengths[own] = length;
+        lengths
+    };
+    let mut all = Vec::new();
+    for (own, length) in table.lengths.iter().copied().enumerate().take(FEW) {
+        for more in 1..=MOST_STALE {
+            let told = tr!(
+                "sequence {own} is taken to have {more} keys more than its length: what stands behind its last key, stale or another's, is seen",
+                own,
+                more
+            );
+            all.push((with(own, length + more), told, cost::PLAIN));
+            let told =
+                tr!("sequence {own} is taken to have {more} keys fewer than its length", own, more);
+            all.push((with(own, length.saturating_sub(more).max(1)), told, cost::PLAIN));
+        }
     }
     all
 }
@@ -226,7 +256,14 @@ impl Grammar<'_> {
         let count = table.lengths.len();
         let mut upwards = table.lengths.clone();
         upwards.sort_unstable();
-        let all: [(Length, &str); 13] = [
+        let all: [(Length, &str); 14] = [
+            (
+                &|_, length| if length > page { length / page * page } else { length },
+                &tr!(
+                    "the last page of each sequence is not read where it is not full: pages are counted by length // {page}",
+                    page
+                ),
+            ),
             (
                 &|_, length| (length + 1).min(length.next_multiple_of(page)),
                 tr!(
@@ -290,14 +327,26 @@ impl Grammar<'_> {
                 tr!("every sequence has as many keys as the longest: its own length is not used"),
             ),
         ];
-        for (length, told) in all {
-            let lengths: Vec<usize> =
-                table.lengths.iter().enumerate().map(|(at, own)| length(at, *own)).collect();
+        let lengths = |length: Length| -> Vec<usize> {
+            table.lengths.iter().enumerate().map(|(at, own)| length(at, *own)).collect()
+        };
+        let all = all
+            .into_iter()
+            .map(|(own, told)| (lengths(own), told.to_owned(), cost::COMMON))
+            .collect();
+        self.of_lengths(table, &own, all);
+        self.of_lengths(table, &own, of_one_length(table));
+    }
+
+    /// Sequences of these lengths.
+    fn of_lengths(&mut self, table: &Table, own: &Documents, all: Vec<(Vec<usize>, String, u32)>) {
+        let steps = [Name::KGathered, Name::VGathered];
+        for (lengths, told, cost) in all {
             if lengths == table.lengths {
                 continue;
             }
             let longer = Table { lengths: lengths.clone(), ..table.clone() };
-            for (read, told) in longer.read_through(told, |at, page| (at, page)) {
+            for (read, told) in longer.read_through(&told, |at, page| (at, page)) {
                 let mut edits: Vec<Edit> = Vec::new();
                 for name in steps {
                     let Some(pages) =
@@ -308,8 +357,8 @@ impl Grammar<'_> {
                     let slip = Slip::Slots { read: read.clone(), turned: None };
                     edits.push(Edit::new(name, Change::Become(slip.into(), vec![pages])));
                 }
-                edits.extend(self.masks_of_lengths(&own, lengths.clone()));
-                self.add_all(Kind::Mask, cost::COMMON, edits, steps[0], told);
+                edits.extend(self.masks_of_lengths(own, lengths.clone()));
+                self.add_all(Kind::Mask, cost, edits, steps[0], told);
             }
         }
     }

@@ -39,8 +39,35 @@ pub(super) fn rounded(parts: &Parts) -> Vec<(Keys, String)> {
     let mut all = rounded_starts(parts);
     if parts.axis == Axis::Split {
         all.extend(rounded_ends(parts));
+        all.extend(of_whole_size(parts));
     }
     all
+}
+
+/// Splits of the same size, rounded down, whose last one ends before the last keys.
+fn of_whole_size(parts: &Parts) -> Option<(Keys, String)> {
+    let count = parts.keys.len();
+    let ends = parts.keys.iter().flat_map(|spans| spans.iter().enumerate());
+    let mut sequences: Vec<(usize, usize)> = Vec::new();
+    for (at, (first, end)) in ends {
+        match sequences.get_mut(at) {
+            Some(own) => own.1 = own.1.max(*end),
+            None => sequences.push((*first, *end)),
+        }
+    }
+    let cut = |split: usize| {
+        let own = |(first, end): &(usize, usize)| {
+            let size = end.saturating_sub(*first) / count;
+            (first + split * size, first + (split + 1) * size)
+        };
+        sequences.iter().map(own).collect()
+    };
+    let has_rest = sequences.iter().any(|(first, end)| end.saturating_sub(*first) % count > 0);
+    let told = tr!(
+        "each split has ⌊keys / {count}⌋ keys: the rest behind the last one is in no split",
+        count
+    );
+    (count > 1 && has_rest).then(|| ((0..count).map(cut).collect(), told))
 }
 
 /// Parts that begin some keys early, as where a start is rounded down to a page and an end up.

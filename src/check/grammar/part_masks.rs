@@ -9,9 +9,15 @@ use program::{Axis, Block, Change, Edit, Kind, Name, Parts, Slip, signed};
 
 /// Where a loop over tiles of so many keys that need no mask may end, and the one over the others begin: the number that is
 /// added before rounding down to a tile, if there is rounding, and what that is called.
-fn in_two_stages(size: i64) -> [([Option<i64>; 2], &'static str); 4] {
+fn in_two_stages(size: i64) -> [([Option<i64>; 2], &'static str); 5] {
     let (down, up) = (Some(0), Some(size - 1));
     [
+        (
+            [up, up],
+            tr!(
+                "the loop without a mask takes the tile that the diagonal begins in as well, as the number of whole tiles is rounded up: that tile has no mask"
+            ),
+        ),
         (
             [up, None],
             tr!(
@@ -77,7 +83,12 @@ impl Grammar<'_> {
     }
 
     /// A loop over tiles that need no mask, and one over those of the diagonal, which do not end and begin at the same key.
-    pub(super) fn in_two_stages(&mut self, steps: [Name; 2], (rows, size): (usize, usize)) {
+    pub(super) fn in_two_stages(
+        &mut self,
+        steps: [Name; 2],
+        (rows, size): (usize, usize),
+        cost: u32,
+    ) {
         let (Some(own), Some((first, None))) = (self.own_mask(), self.causal()) else { return };
         let scores = self.right.step(Name::MaskedScores).map(|step| (step.name, self.read(step)));
         let Some((masked, scores)) = scores.filter(|_| self.documents().is_none()) else { return };
@@ -115,7 +126,7 @@ impl Grammar<'_> {
                 edits.extend(steps.map(|at| Edit::new(at, counted.clone())));
             }
             let told = tr!("{told} (tiles of {m} queries and {n} keys)", told, m = rows, n = size);
-            self.add_all(Kind::Mask, cost::COMMON, edits, masked, told);
+            self.add_all(Kind::Mask, cost, edits, masked, told);
         }
     }
 

@@ -9,6 +9,9 @@ use program::{
     Slip,
 };
 
+/// How many queries tiles of kernels have.
+const ROWS: [usize; 9] = [8, 16, 24, 32, 48, 64, 96, 128, 192];
+
 impl Grammar<'_> {
     /// What goes wrong in attention over splits or tiles of the keys.
     pub(super) fn of_parts(&mut self) {
@@ -26,13 +29,19 @@ impl Grammar<'_> {
         self.other_loads(&parts, steps[2]);
         self.beyond_its_head(&parts, steps);
         self.undone_in_one(&parts);
+        self.scaled_otherwise_in_one(&parts);
         let size = parts.keys.first().and_then(|spans| spans.first()).map(|(from, to)| to - from);
         if let Some(size) = size.filter(|size| *size > 0) {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
                 self.floored_maximum();
                 self.edge_twice([steps[1], steps[2]], (rows, size));
-                self.in_two_stages([steps[1], steps[2]], (rows, size));
+                self.in_two_stages([steps[1], steps[2]], (rows, size), cost::COMMON);
+                // A tile of queries that is not stated may have another length than one of keys.
+                let others = if parts.queries.is_none() { &ROWS[..] } else { &[] };
+                for other in others.iter().copied().filter(|other| other % size > 0) {
+                    self.in_two_stages([steps[1], steps[2]], (other, size), cost::PLAIN);
+                }
                 self.factor_of_first_row([steps[1], steps[2]], rows);
                 self.factor_of_other_scale();
                 self.reduced_again(steps[1]);
@@ -194,6 +203,7 @@ impl Grammar<'_> {
             (PartSlip::OldSum, &last),
             (PartSlip::SinkUnshifted, &last),
             (PartSlip::Overwritten, &[of_sum, of_acc]),
+            (PartSlip::KeptInBf16, &[of_sum, of_acc]),
             (PartSlip::NotRescaled, &[of_sum, of_acc]),
             (PartSlip::BinaryExp, &[of_sum, of_acc]),
             (PartSlip::BinaryFactor, &[of_sum, of_acc]),
@@ -233,7 +243,12 @@ impl Grammar<'_> {
         if is_tile {
             return;
         }
-        for slip in [PartSlip::Unshifted, PartSlip::BaseMixed, PartSlip::BinaryMerge] {
+        for slip in [
+            PartSlip::Unshifted,
+            PartSlip::BaseMixed,
+            PartSlip::BinaryMerge,
+            PartSlip::EmptyInfinite,
+        ] {
             let edits = [Name::Lse, Name::SplitWeights].iter();
             let edits: Edits = edits.filter_map(|at| self.slipped(*at, slip)).collect();
             self.add_all(Kind::Replaced, cost::COMMON, edits, Name::Lse, slip.told());
@@ -255,7 +270,13 @@ impl Grammar<'_> {
             "the running maximum begins at 0, or at the smallest positive number (FLT_MIN), not at −∞: low scores underflow"
         );
         let floor = after(Slip::Bound { limit: 0.0, above: false }, &[]);
-        self.add(Kind::Replaced, cost::COMMON, Name::TileMax, floor, told);
+        // Where nothing is left of the sum, 0 / 0 is NaN.
+        let edits = vec![Edit::new(Name::TileMax, floor)];
+        let unguarded = self.slipped(Name::HeadOutputs, PartSlip::EmptyNan);
+        let both = unguarded.map(|last| edits.iter().cloned().chain([last]).collect::<Edits>());
+        for edits in std::iter::once(edits.clone()).chain(both) {
+            self.add_all(Kind::Replaced, cost::COMMON, edits, Name::TileMax, told);
+        }
     }
 
     /// What was added up before is rescaled by the factor of scores that are scaled once more, or not at all.

@@ -12,7 +12,7 @@ impl Grammar<'_> {
         let first = signed(self.sizes.first_position());
         let distance = |query: usize, key: usize| signed(query) + first - signed(key);
         let (queries, keys) = (own.queries, own.keys);
-        let mut all: Vec<(Cells, String, u32)> = Vec::new();
+        let mut all = self.compared_slots(own);
         let mut add = |cells: Cells, told: &str| all.push((cells, told.to_owned(), cost::RARE));
         let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
         // How many keys a query sees behind each.
@@ -73,6 +73,7 @@ impl Grammar<'_> {
             }
         }
         self.zigzag_ranks(own, &mut add);
+        self.striped_ranks(own, &mut add);
         of_slots(own, self.right.parts().is_some(), &mut add);
         if let Some((_, Some(window))) = self.causal() {
             let is_filled = |q: usize, k: usize| {
@@ -98,6 +99,53 @@ impl Grammar<'_> {
 }
 
 impl Grammar<'_> {
+    /// Token t on rank t modulo the ranks: a block of a later rank is masked one token more than that of an earlier one.
+    fn striped_ranks(&self, own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
+        let (queries, keys) = (own.queries, own.keys);
+        let is_causal = matches!(self.causal(), Some((0, None))) && queries == keys;
+        for ranks in (2..=MOST_RANKS).filter(|ranks| is_causal && keys % ranks == 0) {
+            let told = |what: &str| {
+                tr!("of {ranks} ranks that have every {ranks}th token each, {what}", ranks, what)
+            };
+            add(
+                own.of(|_, q, k| k / ranks > q / ranks),
+                &told(tr!(
+                    "blocks of later ranks are masked with ≤ where < is meant: a query sees the keys of its stripe that are behind it"
+                )),
+            );
+            add(
+                own.of(|_, q, k| k / ranks > q / ranks || k / ranks == q / ranks && k != q),
+                &told(tr!(
+                    "blocks of earlier ranks are masked with < where ≤ is meant: a query does not see the keys of its stripe that are before it"
+                )),
+            );
+        }
+    }
+
+    /// A ring of more slots than the window has, whose mask compares slots with slots and not positions.
+    fn compared_slots(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
+        let mut all: Vec<(Cells, String, u32)> = Vec::new();
+        let Some((first, Some(window))) = self.causal() else { return all };
+        let slots = usize::try_from(window).unwrap_or(usize::MAX)..own.keys;
+        if self.documents().is_some() || own.keys > MOST_KEYS {
+            return all;
+        }
+        for slots in slots.take(MOST_RINGS) {
+            let slot = |place: i64| place.rem_euclid(signed(slots));
+            let is_behind = |q: usize, k: usize| slot(signed(k)) > slot(signed(q) + first);
+            let cells = own.of(|b, q, k| own.at(b, q, k) || is_behind(q, k));
+            if all.iter().any(|(known, ..)| known.blocked == cells.blocked) {
+                continue;
+            }
+            let told = tr!(
+                "the causal mask compares slots of a ring of {slots}, not positions: keys in slots behind the query's are not seen",
+                slots
+            );
+            all.push((cells, told, cost::PLAIN));
+        }
+        all
+    }
+
     /// Two chunks of tokens for each rank, one from the start and one from the end.
     fn zigzag_ranks(&self, own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
         let (queries, keys) = (own.queries, own.keys);
@@ -282,6 +330,12 @@ fn steps_of_zigzag(ranks: usize) -> Vec<(String, Seen)> {
 
 /// Each chunk of keys that may be lost has a mask of its own: of more keys than this they take too long.
 const MOST_KEYS: usize = 512;
+
+/// Over more ranks no stripes are tried.
+const MOST_RANKS: usize = 8;
+
+/// Rings of so many lengths are tried, from that of the window on.
+const MOST_RINGS: usize = 64;
 
 /// Over so many ranks tokens are often split.
 const CHUNKS: [usize; 3] = [2, 3, 4];

@@ -1,6 +1,6 @@
 //! What do kernels make of weights that they round to few bits before they multiply the values by them?
 
-use super::Grammar;
+use super::{Grammar, after};
 use crate::candidate::cost;
 use program::{Change, Kind, Name, Precision, RoundedWeights, Slip};
 
@@ -12,8 +12,23 @@ const FACTORS: [(Option<Precision>, &[f64]); 3] = [
 ];
 
 impl Grammar<'_> {
+    /// Weights that sum to 1 and are rounded to whole numbers then: small ones are lost.
+    fn rounded_behind_the_sum(&mut self) {
+        let Some(weights) = self.right.step(Name::Weights).map(|step| step.name) else { return };
+        for factor in [127.0, 255.0] {
+            let own = RoundedWeights { precision: None, factor, is_of_sum: true, is_divided: true };
+            let told = tr!(
+                "the weights are divided by their sum before they are rounded to int8, as weight · {factor}, not behind it: small ones are lost",
+                factor
+            );
+            let change = after(Slip::RoundedWeights(own), &[]);
+            self.add(Kind::Replaced, cost::RARE, weights, change, told);
+        }
+    }
+
     /// Weights beside values in few bits, which are rounded like them.
     pub(super) fn rounded_weights(&mut self) {
+        self.rounded_behind_the_sum();
         let is_in_few_bits = |name: &Name| self.right.step(*name).is_some();
         if ![Name::KDequantized, Name::VDequantized].iter().any(is_in_few_bits) {
             return;
@@ -25,7 +40,8 @@ impl Grammar<'_> {
         let at = output.name;
         for (precision, factors) in FACTORS {
             for factor in factors.iter().copied() {
-                let right = RoundedWeights { precision, factor, is_divided: true };
+                let right =
+                    RoundedWeights { precision, factor, is_of_sum: false, is_divided: true };
                 let name = right.name();
                 let told = tr!(
                     "the weights, as exp(s − largest) · {factor}, are rounded to {name} before they multiply the values",

@@ -8,7 +8,9 @@ use super::blocks::{Loaded, taken_from};
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use crate::cells::cells;
-use program::{Along, Axis, Block, Change, Edit, Kind, Name, Parts, PowerOfTwo, Slip, Step};
+use program::{
+    Along, Axis, Block, Change, Edit, Kind, Name, Parts, PowerOfTwo, Scaling, Slip, Step,
+};
 
 /// The scale that a kernel reads for a query head of an item, as its place in memory, where there are so many query heads
 /// and key heads.
@@ -22,11 +24,30 @@ impl Grammar<'_> {
         self.scales_of_groups(at, scale);
         self.scale_behind_cap(step);
         self.summed_with_scales(step);
+        self.other_exponents(step, scale);
         for power in PowerOfTwo::ALL {
             let name = power.name();
             let told = tr!("{scale} is rounded to a power of two: {name}", scale, name);
             let change = Change::before(1, Slip::ToPower(power));
             self.add(Kind::Replaced, cost::COMMON, at, change, told);
+        }
+    }
+
+    /// Scales that are powers of two, kept as exponents, of which the bias is taken for another.
+    fn other_exponents(&mut self, step: &Step, scale: Name) {
+        let own = self.right.read_by(step).get(1).and_then(|own| cells(&own.value).ok());
+        let is_power = |own: &f64| *own > 0.0 && own.log2().fract() == 0.0;
+        if !own.is_some_and(|own| own.len() > 1 && own.iter().all(is_power)) {
+            return;
+        }
+        for (bias, factor) in [(128, 0.5), (126, 2.0)] {
+            let told = tr!(
+                "{scale} is 2^(e − {bias}) and not 2^(e − 127): the exponents have another bias",
+                scale,
+                bias
+            );
+            let change = Change::before(1, Scaling::By { factor });
+            self.add(Kind::Inserted, cost::COMMON, step.name, change, told);
         }
     }
 
@@ -140,9 +161,17 @@ impl Grammar<'_> {
             }
             _ => Change::Omit,
         };
-        edits.insert(0, Edit::new(at, without));
         let told =
             tr!("the soft cap is applied before the scale of {at}, which comes behind it", at);
+        // Where what has the scale was recorded, it was taken out of the scores.
+        let taken_out = self.each_head(capped, |item, head| own(item, head).recip());
+        let taken_out = taken_out.into_iter().flatten().map(|edit| match edit.change {
+            Change::After(op, others) => Edit::new(edit.at, Change::Before(0, op, others)),
+            change => Edit::new(edit.at, change),
+        });
+        let in_scores = taken_out.chain(edits.iter().cloned()).collect();
+        self.add_all(Kind::Moved, cost::COMMON, in_scores, capped, &told);
+        edits.insert(0, Edit::new(at, without));
         self.add_all(Kind::Moved, cost::COMMON, edits, capped, told);
     }
 

@@ -154,6 +154,8 @@ clauses! {
         BetaOnRead => "beta multiplies what is subtracted, and not the value",
         /// u = β v − S′ᵀ k.
         BetaOnValue => "beta multiplies the value, and not what is subtracted",
+        /// u = β (v − S′ᵀ (β k)).
+        BetaOnKey => "beta multiplies the key that the state is read with, too: what is subtracted has it twice",
         /// u = β v.
         Additive => "nothing is subtracted from the value: plain linear attention, without the delta",
         /// u = β (v + S′ᵀ k).
@@ -205,6 +207,8 @@ pub enum ChunkSlip {
     CarryUndecayed,
     /// It is decayed by the last token of it alone.
     CarryByLast,
+    /// It is decayed as over the chunk before, and not at all over the first.
+    CarryByBefore,
     /// The decay up to the end of a last chunk that is not full is read behind its tokens, where it is 1.
     PaddedEnd,
     /// The decay up to the end of a chunk is read so many tokens before its last: at its first where it has no more.
@@ -231,6 +235,10 @@ pub enum ChunkSlip {
     DeltaTwice,
     /// Neither of these is decayed, nor is what is carried on.
     NothingDecays,
+    /// What queries read of chunks before is multiplied by this, too.
+    InterTimes(f64),
+    /// What they read within their own is.
+    IntraTimes(f64),
     /// Nothing is subtracted of chunks before.
     DeltaWithin,
     /// Queries read nothing of chunks before.
@@ -257,6 +265,9 @@ pub enum ChunkSlip {
     FirstOrder,
     /// (1 − A)⁻¹ in place of (1 + A)⁻¹.
     OtherSign,
+    /// The forward substitution ends one row early: of the last row of a chunk, or where this is true of the last token that
+    /// a chunk has, nothing is subtracted that is of its own chunk.
+    LastUncorrected(bool),
     /// A without β.
     NoBetaWithin,
     /// Of the inverse within chunks, blocks of so many tokens alone.
@@ -301,6 +312,7 @@ impl Delta {
             | Slip::BetaTwice
             | Slip::BetaOnRead
             | Slip::BetaOnValue
+            | Slip::BetaOnKey
             | Slip::Additive
             | Slip::Added
             | Slip::OwnToken => has_stage(DeltaStage::Written),
@@ -332,6 +344,7 @@ impl Delta {
             | Slip::DeltaWithin
             | Slip::FirstOrder
             | Slip::OtherSign
+            | Slip::LastUncorrected(_)
             | Slip::NoBetaWithin
             | Slip::Blocks(_)
             | Slip::MergedWithoutSecond
@@ -343,9 +356,15 @@ impl Delta {
             | Slip::IntraUndecayed
             | Slip::IntraInclusive
             | Slip::OtherBase(ChunkDecay::Read, _) => is_read && self.is_gated,
-            Slip::ReadWithin | Slip::ReadBefore | Slip::Unmasked | Slip::StateAfter => is_read,
+            Slip::ReadWithin
+            | Slip::ReadBefore
+            | Slip::InterTimes(_)
+            | Slip::IntraTimes(_)
+            | Slip::Unmasked
+            | Slip::StateAfter => is_read,
             Slip::CarryUndecayed
             | Slip::CarryByLast
+            | Slip::CarryByBefore
             | Slip::WriteUndecayed
             | Slip::EndBefore(_)
             | Slip::CarryEndBefore(_)
@@ -369,6 +388,7 @@ impl ChunkSlip {
             Self::Reset
                 | Self::ResetAll
                 | Self::Restart
+                | Self::CarryByBefore
                 | Self::EndBefore(_)
                 | Self::CarryEndBefore(_)
                 | Self::WriteEndBefore(_)
@@ -393,6 +413,7 @@ impl ChunkSlip {
                 | Self::StateAfter
                 | Self::FirstOrder
                 | Self::OtherSign
+                | Self::LastUncorrected(true)
                 | Self::Blocks(_)
                 | Self::MergedWithoutSecond
                 | Self::MergedWithoutFirst

@@ -11,6 +11,11 @@ fn sum<T: WithDType>(left: &[T], right: &[T]) -> Vec<T> {
     left.iter().zip(right).map(|(left, right)| *left + *right).collect()
 }
 
+/// Numbers multiplied by a factor.
+fn times<T: WithDType>(all: &[T], factor: f64) -> Vec<T> {
+    all.iter().map(|number| *number * T::from_f64(factor)).collect()
+}
+
 /// What a chunk has written itself.
 struct Own<T> {
     /// As it should be.
@@ -19,6 +24,19 @@ struct Own<T> {
     plain: State<T>,
     /// Where nothing is subtracted of what it has written itself; or what a block of it, or its second half, has.
     cut: State<T>,
+}
+
+/// The mistake of a token, of which the last one of its chunk, or of the chunk's room, may have one of its own.
+fn of_last(
+    slip: Option<ChunkSlip>,
+    token: usize,
+    (end, room): (usize, usize),
+) -> Option<ChunkSlip> {
+    slip.filter(|slip| match slip {
+        ChunkSlip::LastUncorrected(true) => token + 1 == end,
+        ChunkSlip::LastUncorrected(false) => token + 1 == room,
+        _ => true,
+    })
 }
 
 /// What a query reads of the chunks before its own: what was carried, and the same decayed up to it. `before` gives it decayed
@@ -31,6 +49,7 @@ fn of_chunks_before<T: WithDType>(
 ) -> Vec<T> {
     let columns = carried.len() / query.len().max(1);
     match slip {
+        Some(ChunkSlip::InterTimes(factor)) => times(&read(query, inter, columns), factor),
         Some(ChunkSlip::ReadWithin | ChunkSlip::StateAfter) => vec![T::zero(); columns],
         Some(ChunkSlip::InterUndecayed) => read(query, carried, columns),
         Some(ChunkSlip::InterExclusive) => read(query, &before(), columns),
@@ -113,6 +132,8 @@ impl<T: WithDType> Walk<'_, T> {
         let mut left = vec![T::one(); rows];
         // What all chunks before have left.
         let mut earlier = vec![T::one(); rows];
+        // What the chunk before has.
+        let mut last = vec![T::one(); rows];
         for start in (from..to).step_by(size) {
             let end = (start + size).min(to);
             if slip == Some(ChunkSlip::FullChunks) && end - start < size {
@@ -154,6 +175,7 @@ impl<T: WithDType> Walk<'_, T> {
                     DeltaStage::Written => {
                         let is_second = 2 * (token - start) >= size;
                         let before = [&carried[..], &inter, &left];
+                        let slip = of_last(slip, token, (end, start + size));
                         let written = self.written_in((token, is_second), before, &mut own, slip);
                         made.put(token, &written);
                         written
@@ -174,6 +196,9 @@ impl<T: WithDType> Walk<'_, T> {
                         Some(ChunkSlip::IntraUndecayed | ChunkSlip::IntraInclusive) => {
                             read(query, &own.plain, columns)
                         }
+                        Some(ChunkSlip::IntraTimes(factor)) => {
+                            times(&read(query, &own.decayed, columns), factor)
+                        }
                         _ => read(query, &own.decayed, columns),
                     };
                     made.put(token, &sum(&of_before, &of_own));
@@ -187,7 +212,9 @@ impl<T: WithDType> Walk<'_, T> {
                 self.unmasked((start, end), &written_all, made);
             }
             earlier.iter_mut().zip(&left).for_each(|(all, own)| *all *= *own);
-            let [kept, added] = self.at_end((start, end), [&carried, &left], &own, slip);
+            let over = if slip == Some(ChunkSlip::CarryByBefore) { &last } else { &left };
+            let [kept, added] = self.at_end((start, end), [&carried, over], &own, slip);
+            last.clone_from(&left);
             carried = sum(&kept, &added);
             if slip == Some(ChunkSlip::PaddedEnd) && end - start < size {
                 // What was decayed by the whole chunk is decayed by nothing.
@@ -311,6 +338,7 @@ impl<T: WithDType> Walk<'_, T> {
             _ => read(key, inter, columns),
         };
         let of_own = match slip {
+            Some(ChunkSlip::LastUncorrected(_)) => vec![T::zero(); columns],
             Some(ChunkSlip::IntraDeltaUndecayed) => read(key, &own.plain, columns),
             Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)) => read(key, &own.cut, columns),
             Some(ChunkSlip::OtherSign) => read(key, &own.decayed, columns)

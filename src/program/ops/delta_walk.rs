@@ -356,6 +356,7 @@ impl<T: WithDType> Walk<'_, T> {
             Some(DeltaSlip::BetaTwice) => beta * beta * (*value - *of_key),
             Some(DeltaSlip::BetaOnRead) => *value - beta * *of_key,
             Some(DeltaSlip::BetaOnValue) => beta * *value - *of_key,
+            Some(DeltaSlip::BetaOnKey) => beta * (*value - beta * *of_key),
             Some(DeltaSlip::Additive) => beta * *value,
             Some(DeltaSlip::Added) => beta * (*value + *of_key),
             Some(DeltaSlip::OwnToken) => beta * (*value - *of_key) / (T::one() + beta * own),

@@ -13,6 +13,12 @@ fn normed(parts: &Tensor) -> candle_core::Result<Tensor> {
     parts.broadcast_div(&parts.sum_keepdim(0)?)
 }
 
+/// Log-sum-exps with +∞ where they are −∞.
+fn with_infinity(all: &Tensor) -> candle_core::Result<Tensor> {
+    let infinite = all.zeros_like()?.affine(0.0, f64::INFINITY)?;
+    all.eq(f64::NEG_INFINITY)?.where_cond(&infinite, all)
+}
+
 /// What splits hold of each row, and behind it what the next row has in memory, up to a power of two; behind the last one, 0.
 fn up_to_a_power_of_two(all: &Tensor) -> candle_core::Result<Tensor> {
     let (splits, shape) = (all.dim(0)?, all.dims().to_vec());
@@ -51,6 +57,9 @@ impl Parted {
         }
         if self.slip == Some(PartSlip::NextRow) {
             all = up_to_a_power_of_two(&all)?;
+        }
+        if self.slip == Some(PartSlip::EmptyInfinite) {
+            all = with_infinity(&all)?;
         }
         let largest = floored(&all.max_keepdim(0)?)?;
         let largest = match self.slip {
@@ -142,6 +151,10 @@ impl Parted {
                 return stacked(&parts.collect::<candle_core::Result<Vec<_>>>()?);
             }
             Some(PartSlip::Unshifted) => normed(&own.exp()?)?,
+            Some(PartSlip::EmptyInfinite) => {
+                let own = with_infinity(own)?;
+                normed(&own.broadcast_sub(&own.max_keepdim(0)?)?.exp()?)?
+            }
             Some(PartSlip::BaseMixed | PartSlip::BinaryMerge) => {
                 let own = (own * self.base())?;
                 let largest = floored(&own.max_keepdim(0)?)?;

@@ -158,6 +158,9 @@ impl Parted {
             if let Some(sums) = sums.as_ref().filter(|_| is_divided) {
                 own = divided(&own, &sums.get(at)?)?;
             }
+            if self.slip == Some(PartSlip::KeptInBf16) {
+                own = Precision::Bf16.round(&own)?;
+            }
             before = own.clone();
             if let Some((maximum, left)) = &carried {
                 own = (own + left.broadcast_mul(&(maximum - &m)?.exp()?)?)?;
@@ -244,6 +247,9 @@ impl Parted {
         }
         if self.slip == Some(PartSlip::Undivided) {
             return Ok(at(acc)?);
+        }
+        if self.slip == Some(PartSlip::EmptyNan) {
+            return Ok(at(acc)?.broadcast_div(&sum.unsqueeze(D::Minus1)?)?);
         }
         divided(&at(acc)?, &sum)
     }

@@ -198,6 +198,8 @@ clauses! {
         Swapped => "at every step of the merge what was merged before and what comes exchange their weights: sigmoid(lse − new) for sigmoid(new − lse)",
         /// It is 0 where there is no key.
         EmptyZero => "the log-sum-exp of what has no visible key is 0, not −inf, and it is merged as exp(0)",
+        /// It is +∞ there, and −∞ is meant.
+        EmptyInfinite => "the log-sum-exp of what has no visible key is +inf, and is merged as it is: inf − inf is NaN",
         /// The logarithm is of base 2, and the maximum is not.
         Log2 => "the log-sum-exp is the maximum + log2 of the sum, not its natural logarithm",
         /// The maximum is left out.
@@ -240,6 +242,8 @@ clauses! {
         MaxInBf16 => "the running maximum is kept in bf16, and the exponentials were made with the one in f32",
         /// The same of scores in base 2.
         BinaryMaxInBf16 => "the running maximum, in base 2, is kept in bf16, and the exponentials were made with the one in f32",
+        /// What is added up is rounded after every tile.
+        KeptInBf16 => "what is added up is kept in bf16, and rounded after every tile",
         /// The splits are loaded up to a power of two.
         NextRow => "the splits are loaded in a power of two, and are not masked behind the last: the first ones of the next row come in",
         /// Each rank of a ring merges its own part first.
@@ -252,7 +256,8 @@ clauses! {
 }
 
 /// What goes wrong in what is added up tile by tile; the last in the values alone.
-const RUNNING: [PartSlip; 11] = [
+const RUNNING: [PartSlip; 12] = [
+    PartSlip::KeptInBf16,
     PartSlip::NotRescaled,
     PartSlip::Inverse,
     PartSlip::BaseTwo,
@@ -309,7 +314,7 @@ impl PartStage {
                 RingStale,
             ],
             Self::LastLogSum => &[SumAlone, OldMaximum, Log2, OldSum, SinkUnshifted],
-            Self::Last => &[Undivided, OldSum, SinkUnshifted],
+            Self::Last => &[Undivided, OldSum, SinkUnshifted, EmptyNan],
             Self::Largest(_) | Self::Merged => &[],
         }
     }

@@ -4,13 +4,15 @@ use candle_core::{D, Tensor};
 
 use super::precision::Precision;
 
-/// exp(s − largest) · `factor` of each row, rounded, and what that comes to of the row's sum.
+/// exp(s − largest) · `factor` of each row, or the weights · `factor`, rounded, and what that comes to of the row's sum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoundedWeights {
     /// The type that they are rounded to; none of whole numbers.
     pub precision: Option<Precision>,
     /// What they are multiplied by first, so that the largest is the type's.
     pub factor: f64,
+    /// Whether they are divided by the row's sum before.
+    pub is_of_sum: bool,
     /// Whether the result is divided by that again.
     pub is_divided: bool,
 }
@@ -19,7 +21,9 @@ impl RoundedWeights {
     /// The rounded weights, of those that sum to 1.
     pub(super) fn value(self, weights: &Tensor) -> candle_core::Result<Tensor> {
         let largest = weights.max_keepdim(D::Minus1)?;
-        let largest = largest.eq(0.0)?.where_cond(&largest.ones_like()?, &largest)?;
+        let one = largest.ones_like()?;
+        let largest = largest.eq(0.0)?.where_cond(&one, &largest)?;
+        let largest = if self.is_of_sum { one } else { largest };
         let exponentials = (weights.broadcast_div(&largest)? * self.factor)?;
         let rounded = match self.precision {
             Some(precision) => precision.round(&exponentials)?,
