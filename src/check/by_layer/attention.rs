@@ -94,10 +94,7 @@ pub fn checked(
     let record = Record { config: Some(settings), entries };
     let is_cached = sides.right.ranks.passes.len() > 1;
     let of_pass = || match own[..] {
-        [] if is_cached => {
-            let whole = Meant::Whole(&record);
-            first_wrong_pass(sides, at, (path, &whole), tolerances)
-        }
+        [] if is_cached => first_wrong_pass(sides, at, (path, &Meant::Whole(&record)), tolerances),
         _ => Ok(FirstWrong::default()),
     };
     match verdict(path, record.clone(), tolerances) {

@@ -131,10 +131,10 @@ fn held_instead(
         let mut found = steps.iter().filter_map(|step| trace.step(*step));
         let Some(meant) = found.next() else { continue };
         for other in found {
-            let Some(past) = last(&other.value, count) else { continue };
+            let Some(cached) = last(&other.value, count) else { continue };
             let mut record = cut.clone();
             record.entries.retain(|entry| entry.name != name.as_str());
-            record.entries.push(Entry::of(name.as_str(), past));
+            record.entries.push(Entry::of(name.as_str(), cached));
             let record = Record { entries: in_one_type(record.entries)?, ..record };
             let (flags, map) = (Settings::default(), NameMap::default());
             let path = Path::new(name.as_str());

@@ -115,12 +115,6 @@ impl Experts {
             Some(Shared::Gated) => shared.into_iter().chain([Shared::RawGate]).collect(),
             _ => shared,
         };
-        let both = [true, false];
-        let corrected: &[(bool, bool)] = if self.correction.is_some() {
-            &[(true, false), (false, false), (true, true)]
-        } else {
-            &[(false, false)]
-        };
         let maps = [
             Map::Silu,
             Map::Gelu,
@@ -138,30 +132,7 @@ impl Experts {
                 is_raised: at & 1 > 0,
             })
         });
-        let scores =
-            Score::ALL.into_iter().flat_map(|score| both.map(|is_normed| (score, is_normed)));
-        let counts = 1..=self.first.len().min(MOST_CHOSEN);
-        let routings = scores.flat_map(|(score, is_normed)| {
-            counts.clone().flat_map(move |count| {
-                corrected.iter().map(move |(is_corrected, has_corrected_weights)| Routing {
-                    score,
-                    is_normed,
-                    count,
-                    is_corrected: *is_corrected,
-                    has_corrected_weights: *has_corrected_weights,
-                    groups: None,
-                    ranks: 1,
-                })
-            })
-        });
-        let mut routings: Vec<Routing> = routings.collect();
-        let in_groups = |groups: Groups| {
-            let of = move |own: &Routing| Routing { groups: Some(groups), ..*own };
-            routings.iter().map(of).collect::<Vec<_>>()
-        };
-        let in_groups: Vec<Routing> =
-            Groups::of(self.first.len()).into_iter().flat_map(in_groups).collect();
-        routings.extend(in_groups);
+        let routings = self.routings();
         let times = if meant.is_some() { &TIMES[..] } else { &TIMES[..1] };
         let ways = units.flat_map(|unit| routings.iter().map(move |routing| (unit, *routing)));
         let all = ways.flat_map(|(unit, routing)| {
@@ -193,23 +164,61 @@ impl Experts {
             std::iter::once(own).chain(other)
         };
         let mut all: Vec<Mixture> = all.flat_map(with_inputs).collect();
-        let is_split = |ranks: &&usize| self.first.len().is_multiple_of(**ranks);
-        if let Some(meant) = meant {
-            let on_ranks = |ranks: &usize| {
-                [Mixture { counted_on: *ranks, ..*meant }, Mixture { loaded_on: *ranks, ..*meant }]
-            };
-            all.extend(TIMES.iter().skip(1).filter(is_split).flat_map(on_ranks));
-        }
-        if let Some(meant) = meant.filter(|meant| meant.routing.is_normed) {
-            let of = |ranks: &usize| Routing { ranks: *ranks, ..meant.routing };
-            let split = TIMES.iter().skip(1).filter(is_split).map(of);
-            all.extend(split.map(|routing| Mixture { routing, ..*meant }));
-        }
+        all.extend(meant.into_iter().flat_map(|meant| self.on_ranks(meant)));
         let is_near = |own: &Mixture| {
             let far = |meant: &Mixture| Mixture { scale: meant.scale, ..*own }.differences(meant);
             meant.is_none_or(|meant| far(meant).len() < 3)
         };
         all.into_iter().filter(is_near).collect()
+    }
+
+    /// All ways to choose experts and to weigh them that are tried.
+    fn routings(&self) -> Vec<Routing> {
+        let both = [true, false];
+        let corrected: &[(bool, bool)] = if self.correction.is_some() {
+            &[(true, false), (false, false), (true, true)]
+        } else {
+            &[(false, false)]
+        };
+        let scores =
+            Score::ALL.into_iter().flat_map(|score| both.map(|is_normed| (score, is_normed)));
+        let counts = 1..=self.first.len().min(MOST_CHOSEN);
+        let routings = scores.flat_map(|(score, is_normed)| {
+            counts.clone().flat_map(move |count| {
+                corrected.iter().map(move |(is_corrected, has_corrected_weights)| Routing {
+                    score,
+                    is_normed,
+                    count,
+                    is_corrected: *is_corrected,
+                    has_corrected_weights: *has_corrected_weights,
+                    groups: None,
+                    ranks: 1,
+                })
+            })
+        });
+        let mut routings: Vec<Routing> = routings.collect();
+        let in_groups = |groups: Groups| {
+            let of = move |own: &Routing| Routing { groups: Some(groups), ..*own };
+            routings.iter().map(of).collect::<Vec<_>>()
+        };
+        let in_groups: Vec<Routing> =
+            Groups::of(self.first.len()).into_iter().flat_map(in_groups).collect();
+        routings.extend(in_groups);
+        routings
+    }
+
+    /// What ranks that have some of the experts each may make of a mixture.
+    fn on_ranks(&self, meant: &Mixture) -> Vec<Mixture> {
+        let ranks = TIMES.iter().skip(1).filter(|ranks| self.first.len().is_multiple_of(**ranks));
+        let of = |ranks: &usize| {
+            let split = Routing { ranks: *ranks, ..meant.routing };
+            let split = Mixture { routing: split, ..*meant };
+            let split = meant.routing.is_normed.then_some(split);
+            [Mixture { counted_on: *ranks, ..*meant }, Mixture { loaded_on: *ranks, ..*meant }]
+                .into_iter()
+                .chain(split)
+        };
+        ranks.flat_map(of).collect()
     }
 
     /// What the routed experts are multiplied by, where a mixture gives this.
