@@ -598,6 +598,12 @@ const PORTS: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "cached-llama-reference",
+        "llama-preallocated",
+        "model.layers.1.self_attn.out",
+        "empty slots of the cache, behind the new tokens, are attended to",
+    ),
+    (
+        "cached-llama-reference",
         "llama-without-oldest",
         "model.layers.1.self_attn.out",
         "at step 1 of its cache, query 0 of item 0 sees 2 keys, and the reference's sees 3",

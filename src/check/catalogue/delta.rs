@@ -15,7 +15,7 @@ pub(super) const CARRIED: &str =
 pub(super) const READ: &str = "o = (q * g.exp()) @ state + (q @ k.mT * decay_mask).tril() @ v_new";
 const SCALED: &str = "o_t = state.mT @ (q_t * head_dim**-0.5)";
 const INVERSE: &str = "T = inv(I + (k_beta @ k.mT * decay_mask).tril(-1))";
-const SUBSTITUTED: &str = "for i in range(1, C): T[i, :i] += T[i, :i] @ T[:i, :i]";
+const SUBSTITUTED: &str = "for i in range(1, C): T[i, :i] = T[i, :i] + T[i, :i] @ T[:i, :i]";
 pub(super) const SUBTRACTED: &str = "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state";
 
 macro_rules! way {
@@ -81,13 +81,13 @@ pub const ALL: &[Mistake] = &[
             way!(
                 LastUncorrected(true),
                 "the forward substitution ends one row early: from the last token of each chunk nothing of its own chunk is subtracted",
-                "for i in range(1, C - 1): T[i, :i] += T[i, :i] @ T[:i, :i]",
+                "for i in range(1, C - 1): T[i, :i] = T[i, :i] + T[i, :i] @ T[:i, :i]",
                 SUBSTITUTED
             ),
             way!(
                 LastUncorrected(false),
                 "the forward substitution ends one row early: from the last token of each full chunk nothing of its own chunk is subtracted",
-                "for i in range(1, C - 1): T[i, :i] += T[i, :i] @ T[:i, :i]",
+                "for i in range(1, C - 1): T[i, :i] = T[i, :i] + T[i, :i] @ T[:i, :i]",
                 SUBSTITUTED
             ),
             way!(

@@ -6,6 +6,7 @@ use candle_core::{Device, Tensor};
 
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
+use crate::cells::cells;
 use program::{Along, Block, Change, Edit, Kind, Name, Slip};
 
 /// The axes of what a cache holds: (batch, head, key, `head_dim`).
@@ -123,6 +124,33 @@ impl Grammar<'_> {
                 let at = edits.first().map_or(first, |edit| edit.at);
                 self.add_all(Kind::Axes, cost::RARE, edits, at, what);
             }
+        }
+    }
+
+    /// All slots of a preallocated cache are read, those behind the new tokens, too, to which nothing was written yet. It may have
+    /// been recorded before or after the new tokens were written to it.
+    pub(super) fn preallocated(&mut self) {
+        let past = self.right.step(Name::KPast).map(|step| &step.value);
+        let sizes = past.and_then(|past| past.abs().and_then(|own| own.sum((0, 1, 3))).ok());
+        let sizes = sizes.and_then(|own| cells(&own).ok()).unwrap_or_default();
+        let (past, keys) = (sizes.len(), self.sizes.keys());
+        let empty = sizes.iter().rev().take_while(|size| **size == 0.0).count();
+        if empty == 0 || empty == past || keys <= past {
+            return;
+        }
+        let (filled, new) = (past - empty, keys - past);
+        let place = |key: usize| match key {
+            key if key < filled => key,
+            key if key < filled + new => past + key - filled,
+            key => key - new,
+        };
+        for along in
+            [Along::Zero((past..keys).collect()), Along::Take((0..keys).map(place).collect())]
+        {
+            let edit = |name| Edit::new(name, after(Slip::Along(KEY, along.clone()), &[]));
+            let told = tr!("empty slots of the cache, behind the new tokens, are attended to");
+            let edits = [Name::KCached, Name::VCached].map(edit).to_vec();
+            self.add_all(Kind::Axes, cost::COMMON, edits, Name::KCached, told);
         }
     }
 }

@@ -75,6 +75,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.added();
     grammar.of_inputs();
     grammar.of_cache();
+    grammar.preallocated();
     grammar.of_parts();
     grammar.of_sinks();
     grammar.smoothed_keys();

@@ -194,6 +194,7 @@ fn turned_otherwise(own: &Rotate) -> Vec<Sibling> {
         (Stage::Whole, "positions, frequencies and angles"),
         (Stage::Tables, "cosines and sines"),
         (Stage::AnglesAndTables, "angles and their cosines and sines"),
+        (Stage::WholeAndTables, "positions, frequencies, angles, and their cosines and sines"),
     ];
     for precision in Precision::ALL {
         for (stage, name) in stages {

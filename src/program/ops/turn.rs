@@ -50,6 +50,8 @@ pub enum Stage {
     Tables,
     /// Positions times frequencies, and the cosines and sines of these.
     AnglesAndTables,
+    /// Positions, frequencies, their products, and the cosines and sines of these.
+    WholeAndTables,
 }
 
 impl Turn {
@@ -181,10 +183,36 @@ impl Turn {
         let is_in = |own| {
             own == stage
                 || own == Stage::AnglesAndTables && matches!(stage, Stage::Angles | Stage::Tables)
+                || own == Stage::WholeAndTables && matches!(stage, Stage::Whole | Stage::Tables)
         };
         match self.rounded {
             Some((own, precision)) if is_in(own) => precision.of(value),
             Some(_) | None => value,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `torch.tensor(301).bfloat16() * torch.tensor(0.1).bfloat16()`, and its cosine and sine.
+    #[test]
+    fn all_of_a_rotation_in_bf16_is_pytorchs() {
+        let right = Rotate {
+            pairing: crate::ops::Pairing::Half,
+            first: 0,
+            places: None,
+            factor: 1.0,
+            is_backwards: false,
+            is_at_end: false,
+        };
+        let rounded = Some((Stage::WholeAndTables, Precision::Bf16));
+        let turn = Turn { rounded, ..Turn::of(right) };
+        let (cos, sin) = turn.cos_sin(301.0, 0.1, true);
+        assert_eq!(
+            (cos.to_bits(), sin.to_bits()),
+            (0.154_296_875_f64.to_bits(), (-0.988_281_25_f64).to_bits())
+        );
     }
 }
