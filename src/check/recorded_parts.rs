@@ -71,8 +71,8 @@ fn said(record: &Record) -> Vec<Said<'_>> {
     let Some(queries) = of(&[Name::QHeads, Name::Q]).map(|own| own.tensor.dims()) else {
         return Vec::new();
     };
-    let [.., _] = queries else { return Vec::new() };
-    let rows: usize = queries.iter().take(queries.len() - 1).product();
+    let Some((_, rows)) = queries.split_last() else { return Vec::new() };
+    let rows: usize = rows.iter().product();
     // Parts stand first, and each has a number for every row.
     let count = |entry: &Entry| {
         let parts = entry.tensor.dims().first().copied()?;

@@ -43,7 +43,7 @@ impl Exact<'_> {
                 return Ok(Some(self.told(&terms)));
             }
         }
-        for (norm, of_norm, own) in self.norms_about(at)? {
+        for (norm, of_norm, own) in self.norms_about(at, found)? {
             for (place, x) in &earlier {
                 let Some(x) = of_norm.gives(x, &own)? else { continue };
                 if let Some(given) = reading.gives(&x, &parameters)?
@@ -56,8 +56,13 @@ impl Exact<'_> {
         Ok(None)
     }
 
-    /// The norms of the layer of a node, and those of none, as the one behind all layers: their paths, and what they are.
-    fn norms_about(&mut self, at: usize) -> Result<Vec<(String, Reading, Parameters)>> {
+    /// The norms of the layer of a node, and those of none, as the one behind all layers: their paths, and what they are,
+    /// with the port's parameters.
+    fn norms_about(
+        &mut self,
+        at: usize,
+        found: Measure,
+    ) -> Result<Vec<(String, Reading, Parameters)>> {
         let nodes = self.sides.nodes();
         let Some(layer) = nodes.get(at).map(|node| node.layer) else { return Ok(Vec::new()) };
         let is_it =
@@ -67,6 +72,7 @@ impl Exact<'_> {
             nodes.iter().enumerate().filter(|(place, own)| *place != at && is_it(own))
         {
             if let Some((_, reading, parameters)) = self.as_program(place)? {
+                let parameters = self.of_port(place, parameters, found)?;
                 all.push((node.path.clone(), reading, parameters));
             }
         }
@@ -124,7 +130,7 @@ impl Exact<'_> {
         };
         let mut earlier = self.earlier(at, &rows, 1)?;
         earlier.retain(|(_, x)| x.dims() == recorded.dims());
-        for (norm, reading, parameters) in self.norms_about(at)? {
+        for (norm, reading, parameters) in self.norms_about(at, found)? {
             for places in (1..=MOST).flat_map(|count| choices(earlier.len(), count)) {
                 let parts = || places.iter().filter_map(|place| earlier.get(*place));
                 let x = added_up(parts().map(|(_, own)| Ok(own.clone())))?;
@@ -139,6 +145,7 @@ impl Exact<'_> {
         }
         Ok(None)
     }
+
     /// That the port lacks the module that a part reads, and the part reads what that should have read: the place of the one
     /// that is left out, and what is to be said.
     pub fn left_out(&mut self, at: usize, found: Measure) -> Result<Option<(usize, String)>> {

@@ -97,7 +97,7 @@ pub fn checked(
         [] if is_cached => first_wrong_pass(sides, at, (path, &Meant::Whole(&record)), tolerances),
         _ => Ok(FirstWrong::default()),
     };
-    match verdict(path, record.clone(), tolerances) {
+    match verdict(path, &record, tolerances) {
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
             if found.error > MUCH * found.tolerance {
@@ -201,7 +201,7 @@ fn pass_by_pass(
         if first.is_none() {
             facts = other_parameters(&reference, &port, sides.right.ranks.count)?;
         }
-        let Ok(report) = verdict(path, record.clone(), tolerances) else { return Ok(None) };
+        let Ok(report) = verdict(path, &record, tolerances) else { return Ok(None) };
         if report.is_same() {
             first.get_or_insert(report);
             continue;
@@ -270,7 +270,7 @@ fn told_apart(
             entry.tensor = own.tensor.clone();
         }
     }
-    let other = verdict(path, record, tolerances).ok();
+    let other = verdict(path, &record, tolerances).ok();
     let fits = |other: &Report| {
         let told = all(other);
         !told.is_empty() && told.len() < known.len() && told.iter().all(|own| known.contains(own))
@@ -385,7 +385,7 @@ fn by_parts(
     }
     let entries = in_one_type(record.entries.iter().cloned().chain(more).collect())?;
     let record = Record { entries, ..record.clone() };
-    Ok(verdict(path, record, tolerances).ok().filter(explains).unwrap_or(report))
+    Ok(verdict(path, &record, tolerances).ok().filter(explains).unwrap_or(report))
 }
 
 /// What is wrong where the port's record is as it should be with other positions, or with the settings of another layer.
@@ -412,6 +412,6 @@ fn in_chunks(
     let config = record.config.as_ref().filter(|_| count > 1)?;
     let config = Settings { splits: Some(vec![count]), ..config.clone() };
     let record = Record { config: Some(config), ..record.clone() };
-    let report = verdict(path, record, tolerances).ok()?;
+    let report = verdict(path, &record, tolerances).ok()?;
     explains(&report).then_some(report)
 }

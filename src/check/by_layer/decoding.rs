@@ -11,6 +11,7 @@ use super::super::tolerance::Tolerances;
 use super::entries::{given, in_one_type};
 use super::measure::{apart, tolerance_of};
 use super::sides::Sides;
+use super::verdict::{explains, that_fits};
 use base::error::{Result, shown};
 use config::{Positions, Settings};
 use file::{Entry, Record, open_place};
@@ -39,7 +40,7 @@ pub enum Meant<'a> {
 pub struct FirstWrong {
     /// The verdict on the first that differs, by a record of its own.
     pub report: Option<(Report, Record)>,
-    /// What the cache holds of earlier tokens in place of what it should, where that gives its numbers.
+    /// What the cache holds of earlier tokens in place of what it should, where that alone gives its numbers.
     pub held: Option<String>,
     /// What could not be checked.
     pub left: Option<String>,
@@ -103,8 +104,10 @@ pub fn first_wrong_pass(
         };
         if !found.report.is_same() {
             let held = match &before {
-                Some((_, trace)) => held_instead(&cut, (trace, held, pass), tolerances)?,
-                None => None,
+                Some((_, trace)) if !explains(&found.report) => {
+                    held_instead(&cut, (trace, held, pass), (path, tolerances))?
+                }
+                _ => None,
             };
             return Ok(FirstWrong { report: Some((found.report, cut)), held, left: None });
         }
@@ -125,8 +128,9 @@ pub fn first_wrong_pass(
 fn held_instead(
     cut: &Record,
     (trace, count, pass): (&Trace, Option<usize>, usize),
-    tolerances: &Tolerances,
+    (path, tolerances): (&Path, &Tolerances),
 ) -> Result<Option<String>> {
+    let mut others = Vec::new();
     for (name, steps) in HELD {
         let mut found = steps.iter().filter_map(|step| trace.step(*step));
         let Some(meant) = found.next() else { continue };
@@ -136,21 +140,16 @@ fn held_instead(
             record.entries.retain(|entry| entry.name != name.as_str());
             record.entries.push(Entry::of(name.as_str(), cached));
             let record = Record { entries: in_one_type(record.entries)?, ..record };
-            let (flags, map) = (Settings::default(), NameMap::default());
-            let path = Path::new(name.as_str());
-            if checked_whole(path, record, &flags, &map, tolerances)
-                .is_ok_and(|found| found.report.is_same())
-            {
-                return Ok(Some(tr!(
-                    "pass {pass} of its cache reads {other} of the tokens before it, not {meant}",
-                    pass,
-                    other = other.name,
-                    meant = meant.name
-                )));
-            }
+            let told = tr!(
+                "pass {pass} of its cache reads {other} of the tokens before it, not {meant}",
+                pass,
+                other = other.name,
+                meant = meant.name
+            );
+            others.push((record, told));
         }
     }
-    Ok(None)
+    Ok(that_fits(others, path, tolerances))
 }
 
 /// The last of the slots that a cache holds, of which the next pass may keep so many.

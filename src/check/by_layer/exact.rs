@@ -141,12 +141,8 @@ impl<'a> Exact<'a> {
     /// Rows of the nodes of a layer, and of what was handed to it, before one: of the reference (0), or of the port (1). Before
     /// the first of a layer stand those of the layer before.
     pub fn earlier(&self, at: usize, rows: &[usize], side: usize) -> Result<Vec<(usize, Tensor)>> {
-        let before = self.sides.nodes().get(..at).unwrap_or_default();
-        let is_layer = |node: &Node| node.part == ModelPart::Layer;
-        let start = before.iter().rposition(is_layer).filter(|start| start + 1 < at);
-        let start =
-            start.or_else(|| before.get(..at.saturating_sub(1))?.iter().rposition(is_layer));
-        let start = start.unwrap_or(0);
+        let before = self.sides.nodes().get(..at.saturating_sub(1)).unwrap_or_default();
+        let start = before.iter().rposition(|node| node.part == ModelPart::Layer).unwrap_or(0);
         let count = |at: usize| self.sides.nodes().get(at).map_or(0, Node::rows);
         let mut earlier = Vec::new();
         for place in start..at {

@@ -61,6 +61,7 @@ impl Exact<'_> {
         }
         Ok(None)
     }
+
     /// That an MLP takes its gate and its first projection in turns from the matrix that has both, one behind the other: row by
     /// row, the gate first or the projection.
     pub fn in_turns(&mut self, at: usize, found: Measure) -> Result<Option<String>> {

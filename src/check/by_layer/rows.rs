@@ -42,32 +42,30 @@ impl<'a> Rows<'a> {
                 name = shown_name,
                 order = listed(&order.iter().map(usize::to_string).collect::<Vec<_>>())
             )),
-            Some(order) => {
-                Some(match exchanged(&order).map_or_else(|| Err(heads_of(&order)), Ok) {
-                    Ok([one, other]) => tr!(
-                        "of its parameter {name} the rows {one} and {other} change places",
-                        name = shown_name,
-                        one,
-                        other
-                    ),
-                    Err(Some((heads, true))) => tr!(
-                        "its parameter {name} has the reference's rows in another order: that of neighbouring pairs for {heads} heads, as llama.cpp's permute makes it",
-                        name = shown_name,
-                        heads
-                    ),
-                    Err(Some((heads, false))) => tr!(
-                        "its parameter {name} has the reference's rows in another order: that of halves for {heads} heads, where neighbours were paired",
-                        name = shown_name,
-                        heads
-                    ),
-                    Err(None) => {
-                        tr!(
-                            "its parameter {name} has the reference's rows in another order",
-                            name = shown_name
-                        )
-                    }
-                })
-            }
+            Some(order) => Some(match exchanged(&order).ok_or_else(|| heads_of(&order)) {
+                Ok([one, other]) => tr!(
+                    "of its parameter {name} the rows {one} and {other} change places",
+                    name = shown_name,
+                    one,
+                    other
+                ),
+                Err(Some((heads, true))) => tr!(
+                    "its parameter {name} has the reference's rows in another order: that of neighbouring pairs for {heads} heads, as llama.cpp's permute makes it",
+                    name = shown_name,
+                    heads
+                ),
+                Err(Some((heads, false))) => tr!(
+                    "its parameter {name} has the reference's rows in another order: that of halves for {heads} heads, where neighbours were paired",
+                    name = shown_name,
+                    heads
+                ),
+                Err(None) => {
+                    tr!(
+                        "its parameter {name} has the reference's rows in another order",
+                        name = shown_name
+                    )
+                }
+            }),
             None => self.in_pieces(&places).map(|pieces| {
                 tr!(
                     "its parameter {name} holds {pieces} of the reference",

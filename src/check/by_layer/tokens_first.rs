@@ -84,8 +84,11 @@ fn numbers_are_turned(
         count: 1,
     };
     let turned: Vec<Beside> = (0..node.rows()).map(row).collect();
-    let (plain, turned) = (measure(left, &right, &plain)?, measure(left, &right, &turned)?);
-    Ok(plain.zip(turned).is_some_and(|(plain, turned)| {
-        !plain.agrees() && turned.error * MUCH < plain.error && turned.usual * MUCH < plain.usual
+    let Some(plain) = measure(left, &right, &plain)?.filter(|plain| !plain.agrees()) else {
+        return Ok(false);
+    };
+    let turned = measure(left, &right, &turned)?;
+    Ok(turned.is_some_and(|turned| {
+        turned.error * MUCH < plain.error && turned.usual * MUCH < plain.usual
     }))
 }

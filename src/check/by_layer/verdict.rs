@@ -22,23 +22,24 @@ pub fn that_fits(
 ) -> Option<String> {
     let is_it = |(other, _): &(Record, String)| {
         fits(other, &Settings::default(), tolerances).is_ok_and(|fits| fits)
-            && verdict(path, other.clone(), tolerances).is_ok_and(|report| report.is_same())
+            && verdict(path, other, tolerances).is_ok_and(|report| report.is_same())
     };
     others.into_iter().find(is_it).map(|(_, told)| told)
 }
 
 /// The verdict on a record that states its run. A model that is cast to 16 bits as a whole has its frequencies in these, too:
 /// what is right by such is right, and what is wrong beside is told by it.
-pub fn verdict(path: &Path, record: Record, tolerances: &Tolerances) -> Result<Report> {
+pub fn verdict(path: &Path, record: &Record, tolerances: &Tolerances) -> Result<Report> {
     let (flags, map) = (Settings::default(), NameMap::default());
     let of = |record: Record| {
         checked_whole(path, record, &flags, &map, tolerances).map(|checked| checked.report)
     };
-    let cast = with_cast_frequencies(&record)?;
-    let report = of(record)?;
-    let Some(mut cast) = cast.filter(|_| !report.is_same()).and_then(|cast| of(cast).ok()) else {
+    let report = of(record.clone())?;
+    if report.is_same() {
         return Ok(report);
-    };
+    }
+    let cast = with_cast_frequencies(record)?;
+    let Some(mut cast) = cast.and_then(|cast| of(cast).ok()) else { return Ok(report) };
     // Other frequencies than were stated are just what was tried.
     cast.contradictions.retain(|own| own.step != Name::RopeFreqs);
     let wrong =
