@@ -37,8 +37,19 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         read.extend(tensor(zero).map(wide).transpose()?);
         let stood = Op::from(Dequantize::RIGHT).eval(&read.iter().collect::<Vec<_>>())?;
         let scales = numbers(&read[1].broadcast_as(codes.shape())?)?;
+        let unrounded = wide(&meant)?;
         let (codes, stood, meant) = (numbers(codes)?, numbers(&stood)?, numbers(&meant)?);
         let Some((place, largest)) = furthest(&codes, &scales, [&stood, &meant]) else { continue };
+        let smoothed = numbers(&unrounded.broadcast_sub(&unrounded.mean_keepdim(2)?)?)?;
+        if heads == Name::KHeads && furthest(&codes, &scales, [&stood, &smoothed]).is_none() {
+            if let Some(own) = unmatched.last_mut() {
+                own.why = tr!(
+                    "it was written in few bits without the mean of its tokens (smoothed keys), which softmax does not see"
+                )
+                .to_owned();
+            }
+            continue;
+        }
         #[allow(clippy::cast_possible_truncation, reason = "as many digits as are worth telling")]
         let told = |number: f64| (number as f32).to_string();
         let (stated, recorded) = (told(meant[place]), told(stood[place]));

@@ -71,7 +71,7 @@ const WORDS: &[(&[&str], Part, u32)] = &[
     (&["resid_pre"], Part::Between, 0),
     (&["resid_mid", "ffn_inp"], Part::Between, 50),
     (&["resid_post", "l_out"], Part::Layer, 90),
-    (&["lm_head", "logits", "unembed", "result_output", "embed_out"], Part::Logits, 0),
+    (&["lm_head", "logits", "unembed", "result_output", "embed_out"], Part::Logits, 95),
     (&["post_feedforward", "post_mlp", "post_ffw"], Part::Norm, 80),
     (&["post_attention", "post_self_attention"], Part::Norm, 60),
     (

@@ -124,6 +124,9 @@ impl Joined {
             self.counts[2] += 1;
             return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
+        if let Some(other) = shapes.iter().find(|other| **other != shape) {
+            return Ok(in_order((shape, other), &shapes, ranks, own).or(one));
+        }
         let alike =
             self.alike(known.map(|(at, _)| (whole, at)), ranks, own, (&info.name, is_last))?;
         let Some(alike) = alike else { return Ok(None) };
@@ -212,11 +215,7 @@ impl Joined {
     ) -> Result<Option<Vec<Piece>>> {
         let Some(info) = whole.infos().get(at) else { return Ok(Some(Vec::new())) };
         let total = info.shape.get(axis).copied().unwrap_or(1);
-        let long = |(rank, at): Own| ranks.get(rank)?.infos().get(at)?.shape.get(axis).copied();
-        let all: Vec<Piece> = own
-            .iter()
-            .filter_map(|own| Some(Piece { rank: own.0, at: own.1, first: 0, count: long(*own)? }))
-            .collect();
+        let all = natural_pieces(ranks, own, axis);
         let unit = all.first().map_or(0, |piece| piece.count);
         if all.iter().any(|piece| piece.count != unit) || unit == 0 {
             return Ok(Some(all));
@@ -250,6 +249,34 @@ impl Joined {
         placed.dedup_by_key(|(slot, _)| *slot);
         Ok(Some(placed.into_iter().map(|(_, piece)| piece).collect()))
     }
+}
+
+/// Chunks of unequal lengths, as those of a long prompt are, beside nothing: one behind the other, where they differ along one
+/// axis alone.
+fn in_order(
+    (shape, other): (&[usize], &[usize]),
+    shapes: &[&[usize]],
+    ranks: &[Bundle],
+    own: &[Own],
+) -> Option<(Join, Option<Vec<usize>>)> {
+    let axis = (0..shape.len()).find(|axis| other.get(*axis) != shape.get(*axis))?;
+    let pieces = natural_pieces(ranks, own, axis);
+    let with = |count: usize| {
+        let mut whole = shape.to_vec();
+        whole[axis] = count;
+        whole
+    };
+    let fits = |own: &&[usize]| own.get(axis).is_some_and(|count| with(*count) == **own);
+    let whole = with(pieces.iter().map(|piece| piece.count).sum());
+    shapes.iter().all(fits).then_some((Join::Pieces(axis, pieces), Some(whole)))
+}
+
+/// All of a tensor along an axis that each rank has, in the order of the ranks.
+fn natural_pieces(ranks: &[Bundle], own: &[Own], axis: usize) -> Vec<Piece> {
+    let long = |(rank, at): Own| ranks.get(rank)?.infos().get(at)?.shape.get(axis).copied();
+    own.iter()
+        .filter_map(|own| Some(Piece { rank: own.0, at: own.1, first: 0, count: long(*own)? }))
+        .collect()
 }
 
 /// Whether all ranks have the same behind the layer of a tensor, as a residual stream or another layer has it: what differs between
