@@ -279,7 +279,8 @@ impl<'r> Slot<'r> {
             let name = quoted(&self.stored.name);
             arranged(&name, tensor, format, Some(Start::Heads)).map(|(_, tensor)| tensor)
         };
-        let Parts { name, numbers, how, beside: own } = self.parts(codes, shape, self.axes(format))?;
+        let Parts { name, numbers, how, beside: own } =
+            self.parts(codes, shape, self.axes(format))?;
         read.tensors.push((name, in_order(&numbers)?));
         let matched = Match::as_it_is(name.as_str(), self.name());
         read.matches.push(if how.is_empty() { matched } else { matched.read(how) });

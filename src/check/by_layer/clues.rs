@@ -59,6 +59,9 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
             )
         }));
     }
+    if let Some(told) = capped(&meant, &own, tolerance) {
+        return Ok(Some(told));
+    }
     let added: Vec<Vec<f64>> =
         pairs().map(|(meant, own)| own.iter().zip(meant).map(|(l, r)| l - r).collect()).collect();
     let is_one = added.iter().zip(&own).all(|(one, own)| {
@@ -110,6 +113,38 @@ pub fn clue(meant: &Tensor, own: &Tensor, tolerance: f64) -> Result<Option<Strin
 const LEAST_ROWS: usize = 3;
 /// Positions are looked for so many tokens away.
 const MOST_SHIFT: usize = 4;
+
+/// That one of the two is the other's with a soft cap: C · tanh(x / C).
+fn capped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String> {
+    let cap = |from: &[Vec<f64>], to: &[Vec<f64>]| -> Option<f64> {
+        let pairs = || from.iter().flatten().zip(to.iter().flatten()).map(|(x, y)| (*x, *y));
+        let (x, y) = pairs().max_by(|(left, _), (right, _)| left.abs().total_cmp(&right.abs()))?;
+        let (x, y) = (x.abs(), y.abs());
+        // Of numbers that the cap hardly changes it is not known.
+        if !x.is_finite() || y <= 0.0 || y >= x * (1.0 - 1e-3) {
+            return None;
+        }
+        // What is left grows with the cap, from it to the number itself.
+        let (mut low, mut high) = (y, x * 100.0);
+        for _ in 0..200 {
+            let middle = f64::midpoint(low, high);
+            if middle * (x / middle).tanh() < y { low = middle } else { high = middle }
+        }
+        let cap = f64::midpoint(low, high);
+        let mut all = pairs().map(|(x, y)| (cap * (x / cap).tanh() - y).abs());
+        all.all(|off| off <= 4.0 * tolerance * y).then_some(cap)
+    };
+    let told =
+        |cap: f64| format!("{cap:.4}").trim_end_matches('0').trim_end_matches('.').to_owned();
+    if let Some(cap) = cap(own, meant) {
+        return Some(tr!(
+            "the reference's numbers are these with a soft cap of {cap}: it is left out",
+            cap = told(cap)
+        ));
+    }
+    let cap = cap(meant, own)?;
+    Some(tr!("they are the reference's with a soft cap of {cap}", cap = told(cap)))
+}
 
 /// Whether some numbers are zero and all others the reference's by one factor, that of what is kept.
 fn dropped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String> {

@@ -105,7 +105,10 @@ pub fn first_wrong_pass(
         if !found.report.is_same() {
             let held = match &before {
                 Some((_, trace)) if !explains(&found.report) => {
-                    held_instead(&cut, (trace, held, pass), (path, tolerances))?
+                    let own = sides.nodes().get(at).map_or("", |node| node.path.as_str());
+                    let mut others = held_instead(&cut, (trace, held, pass))?;
+                    others.extend(held_of_others(&cut, (sides, own), pass)?);
+                    that_fits(others, path, tolerances)
                 }
                 _ => None,
             };
@@ -123,33 +126,72 @@ pub fn first_wrong_pass(
     Ok(FirstWrong { left: (all > MOST_PASSES).then(told), ..FirstWrong::default() })
 }
 
-/// An earlier step of the keys or values of the tokens before a pass which gives its numbers, in place of what its cache should
-/// hold, as keys that are not rotated.
+/// The record of a pass with other keys or values of the tokens before it in its cache, and what is to be told of it.
+type Other = (Record, String);
+
+/// The record of a pass whose cache holds these.
+fn with_held(cut: &Record, held: &[(Name, Tensor)]) -> Result<Record> {
+    let mut record = cut.clone();
+    for (name, cached) in held {
+        record.entries.retain(|entry| entry.name != name.as_str());
+        record.entries.push(Entry::of(name.as_str(), cached.clone()));
+    }
+    Ok(Record { entries: in_one_type(record.entries)?, ..record })
+}
+
+/// A pass whose cache holds an earlier step of the keys or values of the tokens before it in place of what it should, as keys
+/// that are not rotated.
 fn held_instead(
     cut: &Record,
     (trace, count, pass): (&Trace, Option<usize>, usize),
-    (path, tolerances): (&Path, &Tolerances),
-) -> Result<Option<String>> {
+) -> Result<Vec<Other>> {
     let mut others = Vec::new();
     for (name, steps) in HELD {
         let mut found = steps.iter().filter_map(|step| trace.step(*step));
         let Some(meant) = found.next() else { continue };
         for other in found {
             let Some(cached) = last(&other.value, count) else { continue };
-            let mut record = cut.clone();
-            record.entries.retain(|entry| entry.name != name.as_str());
-            record.entries.push(Entry::of(name.as_str(), cached));
-            let record = Record { entries: in_one_type(record.entries)?, ..record };
             let told = tr!(
                 "pass {pass} of its cache reads {other} of the tokens before it, not {meant}",
                 pass,
                 other = other.name,
                 meant = meant.name
             );
-            others.push((record, told));
+            others.push((with_held(cut, &[(name, cached)])?, told));
         }
     }
-    Ok(that_fits(others, path, tolerances))
+    Ok(others)
+}
+
+/// A pass whose cache holds the keys and values that another layer of the reference has of the tokens before it.
+fn held_of_others(cut: &Record, (sides, own): (&Sides, &str), pass: usize) -> Result<Vec<Other>> {
+    let mut others = Vec::new();
+    for (stem, path) in sides.left.ranks.records.iter().filter(|(stem, _)| stem != own) {
+        let file = open_place(path)?;
+        let mut held = Vec::new();
+        for (name, steps) in HELD {
+            let meant = cut.entries.iter().find(|entry| entry.name == name.as_str());
+            let is_step = |step: &&Name| file.infos().iter().any(|own| own.name == step.as_str());
+            let (Some(meant), Some(step)) = (meant, steps.iter().find(is_step)) else { continue };
+            let count = meant.tensor.dim(2)?;
+            let all =
+                file.tensor(step.as_str())?.filter(|all| all.dim(2).is_ok_and(|own| own >= count));
+            let Some(all) = all else { continue };
+            let cached = all.narrow(2, 0, count)?.contiguous()?;
+            if cached.dims() == meant.tensor.dims() {
+                held.push((name, cached));
+            }
+        }
+        if held.len() == HELD.len() {
+            let told = tr!(
+                "pass {pass} of its cache reads the keys and values of {other}, another layer",
+                pass,
+                other = shown(stem)
+            );
+            others.push((with_held(cut, &held)?, told));
+        }
+    }
+    Ok(others)
 }
 
 /// The last of the slots that a cache holds, of which the next pass may keep so many.

@@ -74,6 +74,63 @@ pub fn within_layers(sides: &mut Sides) -> Result<()> {
     Ok(())
 }
 
+/// A tensor that stands beside none, and whose numbers one of the port's in the same layer has that stands beside none either,
+/// is put beside that, and so in all layers: names of other code may say nothing.
+pub fn left_over(sides: &mut Sides) -> Result<()> {
+    if sides.right.nodes.len() != 1 {
+        return Ok(());
+    }
+    let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
+    let others = sides.right.nodes[0].clone();
+    let mut tried = HashSet::new();
+    for at in 0..sides.nodes().len() {
+        for place in 0..others.len() {
+            let (node, other) = (&sides.nodes()[at], &others[place]);
+            let is_free = sides.partner(at).is_none() && stands_alone(sides, place);
+            let fits =
+                node.layer.is_some() && node.layer == other.layer && node.shape == other.shape;
+            if !is_free
+                || !fits
+                || !tried.insert([&node.name, &other.name].map(|name| numberless(name)))
+            {
+                continue;
+            }
+            let rows = sides.some_rows(at, 0, FEW);
+            sides.beside[at] = vec![Some(place)];
+            let picked = sides.picked(at, &rows)?;
+            sides.beside[at] = vec![None];
+            let Some([meant, own]) = picked else { continue };
+            let tolerance = tolerance_of(&meant)?.max(tolerance_of(&own)?);
+            if apart(&meant, &own)? <= tolerance {
+                put_beside(sides, at, place);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a tensor of the port stands beside none.
+fn stands_alone(sides: &Sides, place: usize) -> bool {
+    !sides.beside.iter().any(|own| own.first() == Some(&Some(place)))
+}
+
+/// Puts two tensors beside each other, and those of their names in all layers.
+fn put_beside(sides: &mut Sides, at: usize, place: usize) {
+    let (own, other) = (sides.nodes()[at].clone(), sides.right.nodes[0][place].clone());
+    for to in at..sides.nodes().len() {
+        let node = &sides.nodes()[to];
+        let by = node.layer.zip(own.layer).and_then(|(to, own)| to.checked_sub(own));
+        let Some(by) = by.filter(|by| shifted(&own.name, *by) == node.name) else { continue };
+        let beside = shifted(&other.name, by);
+        let from = sides.right.nodes[0].iter().position(|node| node.name == beside);
+        if let Some(from) =
+            from.filter(|from| stands_alone(sides, *from) && sides.partner(to).is_none())
+        {
+            sides.beside[to] = vec![Some(from)];
+        }
+    }
+}
+
 /// The tensor without a partner whose numbers the port has where it has a module of another name beside a node of the layer.
 fn nearer(sides: &Sides, at: usize) -> Result<Option<usize>> {
     let nodes = sides.nodes();

@@ -75,6 +75,7 @@ pub fn by_layer(
     let mut sides = Sides::open(left, right, ranks)?;
     false_matches::by_numbers(&mut sides)?;
     false_matches::within_layers(&mut sides)?;
+    false_matches::left_over(&mut sides)?;
     let of = |at| {
         let Some(found) = sides.measured(at)? else { return Ok(None) };
         let name = sides.nodes().get(at).map_or("", |node| node.name.as_str());

@@ -5,11 +5,12 @@ use candle_core::Tensor;
 use super::exact::{Exact, FEW, in_numbers};
 use super::measure::{Measure, apart};
 use base::error::{Result, shown};
-use foreign::shifted;
+use foreign::{ModelPart, shifted};
 use program::Name;
 
 impl Exact<'_> {
-    /// That a part gives what it would with the parameters of the reference's same part in another layer: all, or one of them.
+    /// That a part gives what it would with the parameters of the reference's same part in another layer: all, or one of them; or
+    /// a norm with those of another norm of its layer.
     pub fn parameters_of_another(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
         let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
         let rows = self.sides.some_rows(at, found.row, FEW);
@@ -26,7 +27,8 @@ impl Exact<'_> {
             let by = other.layer.map_or(0, |number| number.abs_diff(layer));
             let is_same =
                 shifted(&node.name, by) == other.name || shifted(&other.name, by) == node.name;
-            if by == 0 || !is_same {
+            let is_neighbour = by == 0 && node.part == ModelPart::Norm && other.path != node.path;
+            if !is_neighbour && (by == 0 || !is_same) {
                 continue;
             }
             let others = in_numbers(self.sides.left.parameters(&other.path)?)?;
