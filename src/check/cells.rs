@@ -61,6 +61,23 @@ pub fn is_as_near(gain: f64, most: f64) -> bool {
     gain >= most - EQUAL_GAIN * most.abs()
 }
 
+/// What solves normal equations, of which the matrix is positive: each row with its right side at the end. Nothing where they do
+/// not tell.
+pub fn solved(mut rows: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let count = rows.len();
+    for at in 0..count {
+        let pivot = rows[at].clone();
+        if pivot[at] <= 0.0 || !pivot[at].is_normal() {
+            return None;
+        }
+        for (_, row) in rows.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+            let share = row[at] / pivot[at];
+            row.iter_mut().zip(&pivot).for_each(|(own, pivot)| *own -= share * pivot);
+        }
+    }
+    Some(rows.iter().enumerate().map(|(at, row)| row[count] / row[at]).collect())
+}
+
 /// The factor that comes nearest, by least squares over what is a number.
 pub fn ratio(recorded: &[f64], expected: &[f64]) -> f64 {
     let pairs = recorded.iter().zip(expected);

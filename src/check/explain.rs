@@ -77,7 +77,8 @@ impl Explainer<'_, '_> {
             self.fit()?;
             self.confine(&all)?;
             for step in self.search.open_beyond(cost::FITTED) {
-                self.search.try_all(&readoff::of_cells(self.search.whole(), step)?)?;
+                let sizes = &self.situation.config.sizes;
+                self.search.try_all(&readoff::of_cells(self.search.whole(), step, sizes)?)?;
             }
             self.lower(all.iter().filter(|one| one.kind == Kind::Precision))?;
         }

@@ -43,10 +43,10 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         let smoothed = numbers(&unrounded.broadcast_sub(&unrounded.mean_keepdim(2)?)?)?;
         if heads == Name::KHeads && furthest(&codes, &scales, [&stood, &smoothed]).is_none() {
             if let Some(own) = unmatched.last_mut() {
-                own.why = tr!(
+                let why = tr!(
                     "it was written in few bits without the mean of its tokens (smoothed keys), which softmax does not see"
-                )
-                .to_owned();
+                );
+                why.clone_into(&mut own.why);
             }
             continue;
         }

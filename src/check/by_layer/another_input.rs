@@ -56,6 +56,37 @@ impl Exact<'_> {
         Ok(None)
     }
 
+    /// That a norm of a sum, as one behind a residual is, is of one term alone, and the others are added behind it.
+    pub fn normed_alone(&mut self, at: usize, found: Measure) -> Result<Option<String>> {
+        let Some((input, reading, parameters)) = self.as_program(at)? else { return Ok(None) };
+        let rows = self.sides.some_rows(at, found.row, FEW);
+        let Some([_, recorded]) = self.sides.picked(at, &rows)? else { return Ok(None) };
+        let (terms, earlier) = (self.terms(input)?, self.earlier(input, &rows, 0)?);
+        let parameters = self.of_port(at, parameters, found)?;
+        for alone in terms.iter().filter(|_| terms.len() > 1) {
+            let value = |term: &usize| earlier.iter().find(|(place, _)| place == term);
+            let Some(given) = value(alone).map(|(_, x)| reading.gives(x, &parameters)) else {
+                continue;
+            };
+            let Some(given) = given? else { continue };
+            let others: Vec<usize> = terms.iter().copied().filter(|term| term != alone).collect();
+            let parts = others.iter().filter_map(value).map(|(_, own)| Ok(own.clone()));
+            let sum = added_up(std::iter::once(Ok(given)).chain(parts))?;
+            if apart(&recorded, &sum)? <= found.tolerance {
+                let of = |all: &[usize]| {
+                    let all: Vec<(usize, f64)> = all.iter().map(|at| (*at, 1.0)).collect();
+                    shown(&self.told(&all)).into_owned()
+                };
+                return Ok(Some(tr!(
+                    "it is the norm of {term} alone, and {others} is added behind it",
+                    term = of(&[*alone]),
+                    others = of(&others)
+                )));
+            }
+        }
+        Ok(None)
+    }
+
     /// The norms of the layer of a node, and those of none, as the one behind all layers: their paths, and what they are,
     /// with the port's parameters.
     fn norms_about(

@@ -93,10 +93,7 @@ pub fn checked(
     let entries = in_one_type(entries)?;
     let record = Record { config: Some(settings), entries };
     let is_cached = sides.right.ranks.passes.len() > 1;
-    let of_pass = || match own[..] {
-        [] if is_cached => first_wrong_pass(sides, at, (path, &Meant::Whole(&record)), tolerances),
-        _ => Ok(FirstWrong::default()),
-    };
+    let of_pass = || first_wrong_pass(sides, at, (path, &Meant::Whole(&record)), tolerances);
     match verdict(path, &record, tolerances) {
         Ok(report) if report.is_same() => {
             // It may be right for a mask that is not the reference's.
@@ -110,7 +107,7 @@ pub fn checked(
             let parts = (alone, &record);
             let report = by_parts(sides, (at, partner, path), parts, report, tolerances)?;
             let other = run_otherwise(sides, (at, &node.path), (path, &record), tolerances)?;
-            let is_explained = other.is_some();
+            let mut is_explained = other.is_some();
             facts.extend(other);
             if facts.is_empty() && !explains(&report) {
                 facts.extend(shown_by_records(sides, at, &[meant], &own)?);
@@ -122,11 +119,13 @@ pub fn checked(
                 if of_step.is_some() {
                     return Ok(Some((of_step, facts)));
                 }
+                is_explained |= held.is_some();
                 facts.extend(held.or(left));
             }
             Ok(Some((Some(report).filter(|_| !is_explained), facts)))
         }
         // Of passes that the reference has in one, each says itself what it got.
+        Err(_) if is_cached && !own.is_empty() => by_itself(),
         Err(_) if is_cached => match of_pass()? {
             FirstWrong { report: None, left: None, .. } => by_itself(),
             FirstWrong { report, held, left } => {

@@ -84,8 +84,8 @@ pub fn left_over(sides: &mut Sides) -> Result<()> {
     let others = sides.right.nodes[0].clone();
     let mut tried = HashSet::new();
     for at in 0..sides.nodes().len() {
-        for place in 0..others.len() {
-            let (node, other) = (&sides.nodes()[at], &others[place]);
+        for (place, other) in others.iter().enumerate() {
+            let node = &sides.nodes()[at];
             let is_free = sides.partner(at).is_none() && stands_alone(sides, place);
             let fits =
                 node.layer.is_some() && node.layer == other.layer && node.shape == other.shape;

@@ -254,6 +254,11 @@ fn otherwise(
     if let Some(told) = exact.in_turns(at, found)? {
         return Ok(Some(told));
     }
+    if node.part == ModelPart::Norm
+        && let Some(told) = exact.normed_alone(at, found)?
+    {
+        return Ok(Some(told));
+    }
     let Some(other) = exact.another_input(at, found)? else {
         return exact.parameters_of_another(at, found);
     };

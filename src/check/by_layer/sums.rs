@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::super::cells::solved;
 use super::measure::apart;
 use base::error::Result;
 use program::added_up;
@@ -87,19 +88,7 @@ fn factors(sum: &Tensor, parts: &[&Tensor]) -> Result<Option<Vec<f64>>> {
         let row = parts.iter().chain([&sum]).map(|other| dot(own, other));
         rows.push(row.collect::<Result<Vec<f64>>>()?);
     }
-    // The normal equations, of which the matrix is positive.
-    for at in 0..rows.len() {
-        let pivot = rows[at].clone();
-        if pivot[at] <= 0.0 || !pivot[at].is_normal() {
-            return Ok(None);
-        }
-        for (_, row) in rows.iter_mut().enumerate().filter(|(other, _)| *other != at) {
-            let share = row[at] / pivot[at];
-            row.iter_mut().zip(&pivot).for_each(|(own, pivot)| *own -= share * pivot);
-        }
-    }
-    let solved = rows.iter().enumerate().map(|(at, row)| row[rows.len()] / row[at]);
-    Ok(Some(solved.collect()))
+    Ok(solved(rows))
 }
 
 /// A residual stream is the sum of itself, an attention and an MLP.

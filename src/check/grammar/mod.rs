@@ -45,6 +45,8 @@ mod turns;
 mod twins;
 mod windows;
 
+pub use masks::{masked, scores_and_values};
+
 use super::candidate::{Candidate, Edits};
 use config::Sizes;
 use program::{Change, Documents, Edit, Kind, Masking, Name, Op, Role, Step, Trace};

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use crate::candidate::ranges;
 use base::error::Result;
 use base::lang;
 use program::{Trace, signed, unravel};
@@ -17,8 +18,11 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
     };
     let (found, meant) =
         (blocked.flatten_all()?.to_vec1::<u8>()?, meant.flatten_all()?.to_vec1::<u8>()?);
-    if let Some(rule) = rule(&found, blocked.dims()) {
-        return Ok(rule);
+    let in_words = rule(&found, blocked.dims())
+        .or_else(|| hidden_keys(&found, &meant, blocked.dims()))
+        .or_else(|| other_rows(&found, &meant, blocked.dims()));
+    if let Some(told) = in_words {
+        return Ok(told);
     }
     let pairs = || found.iter().zip(&meant).enumerate();
     let more = pairs().filter(|(_, (found, meant))| **found != 0 && **meant == 0).count();
@@ -49,6 +53,111 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
             )
         }
     })
+}
+
+/// So many groups of queries are told, and no more.
+const MOST_GROUPS: usize = 4;
+
+/// The cells of a mask that is the same for all heads: those of the first head of each item, query by query.
+fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Vec<Vec<&'m [u8]>>> {
+    let [_, heads, queries, keys] = *dims else { return None };
+    let size = queries * keys;
+    let items = mask.chunks((heads * size).max(1));
+    let of_item = |item: &'m [u8]| {
+        let first = item.get(..size)?;
+        item.chunks(size.max(1))
+            .all(|head| head == first)
+            .then(|| first.chunks(keys.max(1)).collect())
+    };
+    items.map(of_item).collect()
+}
+
+/// Those keys that no query sees, of such as should, if that is all.
+fn hidden_keys(found: &[u8], meant: &[u8], dims: &[usize]) -> Option<String> {
+    let (found, meant) = (of_one_head(found, dims)?, of_one_head(meant, dims)?);
+    let keys = *dims.last()?;
+    let mut told = Vec::new();
+    for (item, (found, meant)) in found.iter().zip(&meant).enumerate() {
+        let rows = || found.iter().zip(meant);
+        let hidden: Vec<usize> =
+            (0..keys).filter(|key| rows().any(|(own, meant)| own[*key] > meant[*key])).collect();
+        let is_all = rows().all(|(own, meant)| {
+            (0..keys).all(|key| own[key] == meant[key].max(u8::from(hidden.contains(&key))))
+        });
+        if !is_all {
+            return None;
+        }
+        if !hidden.is_empty() {
+            told.push((item, tr!("no query sees the keys {keys}", keys = ranges(&hidden))));
+        }
+    }
+    by_item(told, dims)
+}
+
+/// Which keys queries see, of those that see others than they should: a few groups of such.
+fn other_rows(found: &[u8], meant: &[u8], dims: &[usize]) -> Option<String> {
+    let (found, meant) = (of_one_head(found, dims)?, of_one_head(meant, dims)?);
+    let mut told = Vec::new();
+    for (item, (found, meant)) in found.iter().zip(&meant).enumerate() {
+        let mut groups: Vec<(&[u8], Vec<usize>)> = Vec::new();
+        for (query, (own, _)) in
+            found.iter().zip(meant).enumerate().filter(|(_, (own, meant))| own != meant)
+        {
+            match groups.iter_mut().find(|(known, _)| known == own) {
+                Some((_, queries)) => queries.push(query),
+                None => groups.push((own, vec![query])),
+            }
+        }
+        let seen = |own: &[u8]| (0..own.len()).filter(|key| own[*key] == 0).collect::<Vec<_>>();
+        let groups: Vec<_> =
+            groups.into_iter().map(|(own, queries)| (queries, seen(own))).collect();
+        told.extend(steps(&groups).into_iter().map(|told| (item, told)));
+    }
+    let more = told.len() > MOST_GROUPS;
+    told.truncate(MOST_GROUPS);
+    by_item(told, dims).map(|told| if more { format!("{told}; …") } else { told })
+}
+
+/// Which keys groups of queries see: those of which each query sees one more than the one before are told together.
+fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
+    let is_next = |(queries, seen): &(Vec<usize>, Vec<usize>),
+                   (others, more): &(Vec<usize>, Vec<usize>)| {
+        let is_behind = |own: &[usize], other: &[usize]| match (own, other) {
+            ([.., last], [.., next]) => *next == last + 1,
+            _ => false,
+        };
+        let is_longer = more.len() == seen.len() + 1 && more.starts_with(seen);
+        is_longer && is_behind(queries, others) && is_behind(seen, more)
+    };
+    let runs = groups.chunk_by(is_next);
+    let told = |run: &[(Vec<usize>, Vec<usize>)]| {
+        let queries: Vec<usize> = run.iter().flat_map(|(queries, _)| queries.clone()).collect();
+        let queries = ranges(&queries);
+        match run {
+            [(_, seen), _, ..] => {
+                tr!(
+                    "query rows {queries} see the keys {keys}, and each row one more than the one before",
+                    queries,
+                    keys = ranges(seen)
+                )
+            }
+            [(_, seen)] if !seen.is_empty() => {
+                tr!("query rows {queries} see the keys {keys}", queries, keys = ranges(seen))
+            }
+            _ => tr!("no key is seen in query rows {queries}", queries),
+        }
+    };
+    runs.map(told).collect()
+}
+
+/// What is told of each item, if anything is.
+fn by_item(told: Vec<(usize, String)>, dims: &[usize]) -> Option<String> {
+    let many = dims.first().is_some_and(|items| *items > 1);
+    let of = |(item, told): (usize, String)| {
+        if many { tr!("item {item}: {told}", item, told) } else { told }
+    };
+    let told: Vec<String> = told.into_iter().map(of).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 /// What is visible, if it is the same for all heads and follows from the distance of query and key, or from the length
@@ -114,6 +223,32 @@ mod tests {
             blocked.extend((0..5).map(|key| u8::from(!is_seen(item, query, key))));
         }
         rule(&blocked, &[2, 1, 4, 5])
+    }
+
+    #[test]
+    fn masks_without_a_rule_are_told_by_keys_or_by_queries() {
+        let dims = [1, 2, 3, 4];
+        let both = |of: &dyn Fn(usize, usize) -> bool| -> Vec<u8> {
+            let cells =
+                (0..2).flat_map(|_| (0..3).flat_map(|query| (0..4).map(move |key| (query, key))));
+            cells.map(|(query, key)| u8::from(of(query, key))).collect()
+        };
+        let causal = both(&|query, key| key > query + 1);
+        let without = both(&|query, key| key > query + 1 || key == 1);
+        assert_eq!(
+            hidden_keys(&without, &causal, &dims).as_deref(),
+            Some("no query sees the keys 1")
+        );
+        let other = both(&|query, key| key > query + 1 || query == 1 && key == 0);
+        assert_eq!(hidden_keys(&other, &causal, &dims), None);
+        assert_eq!(
+            other_rows(&other, &causal, &dims).as_deref(),
+            Some("query rows 1 see the keys 1, 2")
+        );
+        let steps =
+            "query rows 0 to 2 see the keys 0, 1, and each row one more than the one before";
+        let none = both(&|_, _| false);
+        assert_eq!(other_rows(&causal, &none, &dims).as_deref(), Some(steps));
     }
 
     #[test]

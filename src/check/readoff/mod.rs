@@ -7,6 +7,7 @@ mod dropout;
 mod frequencies;
 mod positions;
 mod rows;
+mod seen;
 mod slopes;
 mod sources;
 
@@ -15,6 +16,7 @@ pub use dropout::kept_of_sum;
 use super::candidate::Candidate;
 use super::scope::Scope;
 use base::error::Result;
+use config::Sizes;
 use program::Name;
 
 /// Beyond so many places of an axis they are not looked for elsewhere.
@@ -37,6 +39,8 @@ pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
 }
 
 /// Numbers that are left out at random, and masks.
-pub fn of_cells(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
-    cells::candidates(scope, at)
+pub fn of_cells(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Vec<Candidate>> {
+    let mut all = cells::candidates(scope, at)?;
+    all.extend(seen::candidate(scope, at, sizes)?);
+    Ok(all)
 }
