@@ -48,7 +48,9 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
     // be of the keys as they are stored.
     let has_lse = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse));
     let [queries, keys, values] = slots;
-    if keys.has_mean(format) {
+    // What is called an offset is part of what its codes stand for.
+    let is_mean = || keys.offset.is_some_and(|own| is_called(&own.name, &["k_mean", "km"]));
+    if keys.has_mean(format) && (!has_lse || is_mean()) {
         let keys = Slot { offset: None, ..keys };
         let without = read_as(&[queries, keys, values], &entries, format)?;
         all.extend(without.into_iter().map(|own| Qkv { is_tentative: has_lse, ..own }));
