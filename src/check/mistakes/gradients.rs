@@ -45,6 +45,7 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
         | Gradient::Sinks
         | Gradient::Clip { .. }
         | Gradient::Gate { .. }
+        | Gradient::Picked { .. }
         | Gradient::Pairs(_) => Vec::new(),
     }
 }
