@@ -4,7 +4,7 @@ use super::Grammar;
 use super::numbers::of_sizes;
 use crate::candidate::cost;
 use program::{
-    Axis, Biasing, Change, Edit, Heads, Kind, Linear, Name, Op, Scaling, Slip, Step, Strides,
+    Axis, Biasing, Change, Edit, Heads, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Strides,
 };
 
 impl Grammar<'_> {
@@ -125,7 +125,8 @@ impl Grammar<'_> {
     /// What a step adds up, where both are computed.
     pub(super) fn terms(&self, step: &Step) -> Option<[Name; 2]> {
         let read = self.right.read_by(step);
-        let is_computed = read.iter().all(|read| read.is_computed() && read.axes == step.axes);
+        let is_own = |read: &Step| read.name.role() == Role::Computed && read.axes == step.axes;
+        let is_computed = read.iter().all(|read| is_own(read));
         let names: Vec<Name> = read.iter().map(|read| read.name).collect();
         let is_sum = step.op == Op::Biasing(Biasing::Add) && is_computed;
         names.try_into().ok().filter(|_| is_sum)
