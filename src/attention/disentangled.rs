@@ -76,15 +76,18 @@ impl Builder<'_> {
     ) -> Result<usize> {
         let (sizes, plain) = (&self.config.sizes, &self.config.plain);
         let positions = sizes.positions;
+        let span = positions.map_or(0, |own| own.span);
         let op = Picked {
-            span: positions.map_or(0, |own| own.span),
+            span,
             max_distance: positions.map_or(0, |own| own.max_distance),
             is_logarithmic: plain.position_buckets.is_some(),
             is_of_keys: term == PositionTerm::P2c,
             first: sizes.first_position(),
             queries: sizes.query_count(),
             keys: sizes.keys(),
+            zero: span,
             is_backwards: false,
+            is_absolute: false,
             is_turned: false,
         };
         let project = Linear::Project { tokens: Axis::Bucket, rows: None };

@@ -23,6 +23,7 @@ struct Slow<'a> {
 
 #[allow(
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a handful of features, heads and tokens; bf16 is cut out of f32"
 )]
 impl<'a> Slow<'a> {

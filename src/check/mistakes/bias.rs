@@ -46,7 +46,13 @@ fn of_positions(own: &Picked) -> Vec<Knob> {
             && own.max_distance > own.span / 2 + 1
     });
     let most = own.is_logarithmic.then_some(most);
-    [first].into_iter().chain(most).collect()
+    let (name, last) = (tr!("row of distance 0"), 2 * signed(own.span) - 1);
+    let near = [own.span as f64 - 1.0, own.span as f64 + 1.0, 0.0];
+    let zero =
+        Knob::new(own, (name, own.zero as f64), Range::Whole(0, last), &near, |own, zero| {
+            whole(zero).map(|zero| own.zero = zero).is_some()
+        });
+    [first, zero].into_iter().chain(most).collect()
 }
 
 fn of_relative(own: &Relative) -> Vec<Knob> {
@@ -196,6 +202,10 @@ fn other_buckets(own: &Relative) -> Vec<Sibling> {
 fn other_positions(own: &Picked) -> Vec<Sibling> {
     let backwards: Other<Picked> =
         ("the distance is key − query, not query − key", |own| own.is_backwards ^= true);
+    let absolute: Other<Picked> =
+        ("the distance has no sign: earlier and later keys are alike", |own| {
+            own.is_absolute = true;
+        });
     let turned: Other<Picked> = if own.is_of_keys {
         ("it is not transposed: the products of each key stand in the row of a query", |own| {
             own.is_turned ^= true;
@@ -210,7 +220,7 @@ fn other_positions(own: &Picked) -> Vec<Sibling> {
             own.is_backwards ^= true;
             own.is_turned ^= true;
         });
-    let mut rows = vec![backwards, turned, both];
+    let mut rows = vec![backwards, absolute, turned, both];
     if own.is_logarithmic {
         rows.push((
             "every distance has a position of its own, up to the last: no logarithm",

@@ -196,7 +196,7 @@ impl Operation for Biasing {
             }
             Self::Picked(picked) => {
                 let (picked, axes) = (picked.clone(), own.iter().collect());
-                Adjoint::on_gradient(Gradient::Picked { picked, axes })
+                Adjoint::on_gradient(Gradient::Picked { picked, axes, is_last: false })
             }
             Self::Sum { .. } | Self::Add => Collect::of_broadcast(own, value),
         }

@@ -83,6 +83,8 @@ pub enum Gradient {
         picked: Picked,
         /// The axes of the products.
         axes: Vec<Dim>,
+        /// Whether each pair overwrites what those before it gave, as faulty code does.
+        is_last: bool,
     },
 }
 
@@ -135,9 +137,9 @@ impl Operation for Gradient {
                 let [d] = read(inputs)?;
                 relative.gradient(d, &sizes(axes), *is_last)?
             }
-            Self::Picked { picked, axes } => {
+            Self::Picked { picked, axes, is_last } => {
                 let [d] = read(inputs)?;
-                picked.gradient(d, &sizes(axes))?
+                picked.gradient(d, &sizes(axes), *is_last)?
             }
         })
     }
@@ -188,7 +190,9 @@ impl Operation for Gradient {
             {
                 Ok(axes.clone())
             }
-            (Self::Picked { picked, axes }, [d]) if picked.axes(axes)? == *d => Ok(axes.clone()),
+            (Self::Picked { picked, axes, .. }, [d]) if picked.axes(axes)? == *d => {
+                Ok(axes.clone())
+            }
             _ => Err(Misread),
         }
     }

@@ -32,8 +32,12 @@ pub struct Picked {
     pub queries: usize,
     /// Keys.
     pub keys: usize,
+    /// The row of distance 0, which should be the span.
+    pub zero: usize,
     /// Whether query and key change places in the distance, as they should not.
     pub is_backwards: bool,
+    /// Whether the distance has no sign, as it should have.
+    pub is_absolute: bool,
     /// Whether the cells of query and key change places, as they should not: products of keys that are not transposed, or
     /// those of queries that are.
     pub is_turned: bool,
@@ -49,10 +53,10 @@ impl Picked {
         } else {
             from.abs_diff(to)
         };
-        let row = if from < to {
-            self.span.saturating_sub(apart)
+        let row = if from < to && !self.is_absolute {
+            self.zero.saturating_sub(apart)
         } else {
-            self.span.saturating_add(apart)
+            self.zero.saturating_add(apart)
         };
         row.min((2 * self.span).saturating_sub(1))
     }
@@ -104,26 +108,26 @@ impl Picked {
     }
 
     pub(super) fn formula(&self, products: &str) -> String {
-        let Self { span, max_distance, first, .. } = self;
+        let Self { span, zero, max_distance, first, .. } = self;
         let query = if *first == 0 { "query".to_owned() } else { format!("query + {first}") };
         let distance = format!("{query} − key");
         let row = if self.is_of_keys { "key" } else { "query" };
         if self.is_logarithmic {
             return tr!(
-                "{products}[{row}, {span} + bucket of {distance}], logarithmic up to {max_distance}",
+                "{products}[{row}, {zero} + bucket of {distance}], logarithmic up to {max_distance}",
                 products,
                 row,
-                span,
+                zero,
                 distance,
                 max_distance
             );
         }
         let last = (2 * span).saturating_sub(1);
         tr!(
-            "{products}[{row}, {span} + {distance}], from 0 to {last}",
+            "{products}[{row}, {zero} + {distance}], from 0 to {last}",
             products,
             row,
-            span,
+            zero,
             distance,
             last
         )
@@ -136,7 +140,8 @@ impl Picked {
     }
 
     /// The gradient of products of this shape (batch, head, query or key, bucket) for that of what was picked.
-    pub(super) fn gradient(&self, d: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    /// Of several pairs that picked one, the sum, or the last of them.
+    pub(super) fn gradient(&self, d: &Tensor, shape: &[usize], is_last: bool) -> Result<Tensor> {
         let [_, _, rows, buckets] = *shape else { return Err(Misread.into()) };
         let numbers = d.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
         let mut sums = vec![0.0; shape.iter().product()];
@@ -145,7 +150,7 @@ impl Picked {
             for (at, number) in numbers.iter().enumerate() {
                 let [row, place] = self.cell(at / self.keys, at % self.keys);
                 if let Some(sum) = sums.get_mut(row * buckets + place) {
-                    *sum += number;
+                    *sum = if is_last { *number } else { *sum + number };
                 }
             }
         }
@@ -189,7 +194,9 @@ mod tests {
             first: 0,
             queries: 601,
             keys: 601,
+            zero: span,
             is_backwards: false,
+            is_absolute: false,
             is_turned: false,
         };
         let row = |apart: &i64| {
