@@ -99,9 +99,9 @@ pub mod config {
     pub use ::config::{
         AlibiForm, AttnMaskTrue, CausalAlign, Config, DType, DrawInputs, EmptyRow, End, Feature,
         Fill, Gate, Init, Input, Labels, Latent, Mask, Masks, Norm, NormOver, OtherNorm, Packed,
-        Packing, Pairing, Place, Plain, Positions, Preset, QkNorm, QkvFormat, Queries, QueryRows,
-        RelativeBias, RopeScaling, Rotary, Scores, SectionOrder, Seed, Segments, Setting, Settings,
-        Shift, Sizes, Start, Tokens, TorchCpu,
+        Packing, Pairing, Place, Plain, PositionTerm, Positions, Preset, QkNorm, QkvFormat,
+        Queries, QueryRows, RelativeBias, RelativePositions, RopeScaling, Rotary, Scores,
+        SectionOrder, Seed, Segments, Setting, Settings, Shift, Sizes, Start, Tokens, TorchCpu,
     };
 }
 

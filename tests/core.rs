@@ -104,8 +104,6 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "smooth-k_mean-whole"
             | "smooth-km-without"
             | "smooth-km-whole"
-            | "smooth-bits-k_mean-lacks"
-            | "smooth-bits-km-lacks"
             | "smooth-bits-of-smoothed"
             | "smooth-nan"
             | "smooth-empty" => 1,

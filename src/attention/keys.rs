@@ -1,6 +1,7 @@
 //! The keys and values that queries meet: those of the run's own tokens, and others beside them; and their scores.
 
 use super::Builder;
+use super::disentangled::Positions;
 use base::error::Result;
 use config::Start;
 use program::{Added, Biasing, Dequantize, Heads, Linear, Masking, Name, Scaling};
@@ -104,22 +105,30 @@ impl Builder<'_> {
         Ok([keys, values])
     }
 
+    /// What the terms of scores are scaled by.
+    pub(super) fn scale(&self) -> Scaling {
+        match self.config.plain.scale {
+            Some(factor) => Scaling::By { factor },
+            None => {
+                Scaling::Root { head_dim: self.config.sizes.head_dim, terms: self.config.terms() }
+            }
+        }
+    }
+
     /// The scores of all keys, masked.
     pub(super) fn scores(
         &mut self,
         [queries, keys]: [usize; 2],
+        (projections, positions): ([&[usize]; 2], Option<Positions>),
         attn_bias: Option<usize>,
         mask: Option<usize>,
     ) -> Result<usize> {
         let mut scores = self.then(Name::ScoresRaw, Linear::DotProduct, &[queries, keys])?;
-        let scale = match self.config.plain.scale {
-            Some(factor) => Scaling::By { factor },
-            None => Scaling::Root { head_dim: self.config.sizes.head_dim },
-        };
-        scores = self.then(Name::Scores, scale, &[scores])?;
+        scores = self.then(Name::Scores, self.scale(), &[scores])?;
         if let Some(cap) = self.config.plain.softcap {
             scores = self.then(Name::ScoresCapped, Scaling::SoftCap { cap }, &[scores])?;
         }
+        scores = self.with_positions(scores, [queries, keys], projections, positions)?;
         if let Some(attn_bias) = attn_bias {
             scores = self.then(Name::ScoresBiased, Biasing::Add, &[scores, attn_bias])?;
         }

@@ -1,5 +1,6 @@
 //! Multi-head attention, as the paper has it.
 
+mod disentangled;
 mod keys;
 mod masks;
 mod pairs;
@@ -51,6 +52,7 @@ fn by_softmax(mut p: Builder) -> Result<Program> {
     let of_pairs = p.of_pairs();
     let sinks = plain.sinks.then(|| p.given(Name::Sinks));
     let table = plain.relative_bias.map(|_| p.given(Name::RelativeTable));
+    let positions = p.positions();
     let freqs = p.frequencies()?;
     let others = p.others(bias_kv);
     let mask = p.mask()?;
@@ -92,7 +94,8 @@ fn by_softmax(mut p: Builder) -> Result<Program> {
     }
     [keys, values] = p.with_others([keys, values], others)?;
 
-    let scores = p.scores([queries, keys], attn_bias, mask)?;
+    let positions = ([&w_q[..], &w_k[..]], positions);
+    let scores = p.scores([queries, keys], positions, attn_bias, mask)?;
     let beside: Vec<usize> = std::iter::once(scores).chain(sinks).collect();
     let mut weights = p.then(Name::Weights, Weighting::softmax(config.empty_rows), &beside)?;
     let mut ends = vec![config.end.step()];
@@ -136,12 +139,7 @@ fn by_softmax(mut p: Builder) -> Result<Program> {
     concat = p.gated(concat, concat_norm, x, gate)?;
     let to_model = Linear::Project { tokens: Axis::Query, rows: None };
     p.then(Name::Output, to_model, &after(concat, &w_o))?;
-    let program = p.program.between(config.start.given(), &ends);
-    if !plain.backward {
-        return Ok(program);
-    }
-    let wanted = plain.wrt.iter().flatten().filter_map(|name| Name::in_files(name));
-    program.backward(config.end.step(), &wanted.collect::<Vec<_>>())
+    p.ended(&ends)
 }
 
 /// The norm of queries and keys.
@@ -187,6 +185,17 @@ impl Builder<'_> {
     fn axes(&self, name: Name) -> Axes {
         let dim = |size: &Size| (size.axis(), self.config.sizes.of(*size));
         Axes::new(name.row().sizes.iter().map(dim).collect::<Vec<_>>())
+    }
+
+    /// The program between the config's start and these ends, with its backward pass where there is one.
+    fn ended(self, ends: &[Name]) -> Result<Program> {
+        let Config { plain, start, end, .. } = self.config;
+        let program = self.program.between(start.given(), ends);
+        if !plain.backward {
+            return Ok(program);
+        }
+        let wanted = plain.wrt.iter().flatten().filter_map(|name| Name::in_files(name));
+        program.backward(end.step(), &wanted.collect::<Vec<_>>())
     }
 
     fn given(&mut self, name: Name) -> usize {

@@ -22,7 +22,7 @@ pub(super) fn recurrent(mut p: Builder, recurrence: Recurrence) -> Result<Progra
     }
     let scale = match plain.scale {
         Some(factor) => Scaling::By { factor },
-        None => Scaling::Root { head_dim: sizes.head_dim },
+        None => Scaling::Root { head_dim: sizes.head_dim, terms: 1 },
     };
     queries = p.then(Name::QScaled, scale, &[queries])?;
     let times = sizes.value_heads() / sizes.heads.max(1);

@@ -110,6 +110,8 @@ choices! {
         Alibi = "alibi",
         /// Learned biases of relative positions.
         RelativeBias = "relative-bias",
+        /// The terms of content and relative position.
+        Disentangled = "disentangled",
         /// The scores that are no key's.
         Sinks = "sinks",
         /// Latents.
@@ -209,6 +211,17 @@ choices! {
         PerHead = "per-head",
         /// The features of all heads, as in `OLMo` 2.
         All = "all",
+    }
+}
+
+choices! {
+    /// A term of the scores that is of content and relative position ("`DeBERTa`", He et al., 2021, section 3.1).
+    PositionTerm {
+        /// Content to position: of every query, with the key of each relative position.
+        #[default]
+        C2p = "c2p",
+        /// Position to content: of every key, with the query of each relative position.
+        P2c = "p2c",
     }
 }
 

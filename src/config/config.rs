@@ -1,6 +1,6 @@
 //! What is to be computed, every value decided, and what follows from that.
 
-use super::choice::{CausalAlign, DType, End, Start};
+use super::choice::{CausalAlign, DType, End, PositionTerm, Start};
 use super::parts::{Masks, Norm, Packed};
 use super::positions::Positions;
 use super::rotary::Rotary;
@@ -60,9 +60,20 @@ impl Config {
             || self.start.given().iter().any(|given| leads_to.contains(given))
     }
 
-    /// What the dot products are multiplied by: 1/√`d_k`, unless something else is set.
+    /// What the dot products are multiplied by: 1/√`d_k`, or of n terms 1/√(n · `d_k`), unless something else is set.
     pub fn scale_factor(&self) -> f64 {
-        self.plain.scale.unwrap_or_else(|| 1.0 / (self.sizes.head_dim as f64).sqrt())
+        let of_terms = || 1.0 / (self.sizes.head_dim as f64 * self.terms() as f64).sqrt();
+        self.plain.scale.unwrap_or_else(of_terms)
+    }
+
+    /// How many products scores are the sum of: that of queries and keys, and those of relative positions.
+    pub fn terms(&self) -> usize {
+        1 + self.plain.disentangled.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Whether scores have that term of relative positions.
+    pub fn has_term(&self, term: PositionTerm) -> bool {
+        self.plain.disentangled.iter().flatten().any(|own| *own == term)
     }
 
     /// The splits or tiles that attention goes through, if it does. Splits are those of each packed document.

@@ -27,7 +27,7 @@ mod tokens;
 
 pub use choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
+    OtherNorm, Packing, PositionTerm, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 pub use config::Config;
 pub use divisors::split;
@@ -40,7 +40,7 @@ pub use rotary::Rotary;
 pub use scores::Scores;
 pub use segments::Segments;
 pub use settings::{Plain, Setting, Settings};
-pub use sizes::{DEFAULT_HEADS, Latent, Sizes};
+pub use sizes::{DEFAULT_HEADS, Latent, RelativePositions, Sizes};
 pub use text::Place;
 pub use tokens::Tokens;
 

@@ -13,12 +13,13 @@ impl Setting {
     }
 
     /// The setting behind whose value this one may stand: the one that it says more of in the end. Switches have no value,
-    /// and files have flags of their own for what is to be read of them.
+    /// those of lists end nowhere, and files have flags of their own for what is to be read of them.
     pub fn behind(&self) -> Option<&'static Self> {
         let next = |setting: &&'static Self| setting.of.and_then(Self::named);
         let first = self.of.and_then(Self::named);
         let last = std::iter::successors(first, next).last()?;
-        (!last.is_switch() && !last.value.contains("FILE")).then_some(last)
+        let is_one = !last.is_switch() && !last.is_list;
+        (is_one && !last.value.contains("FILE")).then_some(last)
     }
 
     /// The settings that may stand behind its value, each with its name there: `eps` of `qk_norm`.

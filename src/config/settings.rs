@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
+    OtherNorm, Packing, PositionTerm, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 use super::loss::OutputGradient;
 use super::positions::Positions;
@@ -409,6 +409,17 @@ settings! {
     relative_buckets: usize = newer("N").of("relative_bias").default("32").replaces(MASKS);
     /// From this distance on, all keys are in the last bucket of the table
     relative_max_distance: usize, decided = newer("N").of("relative_bias").default("128").replaces(MASKS).recorded();
+    /// Disentangled attention: add to the scores what queries say of relative positions (c2p), relative positions of keys
+    /// (p2c), or both: c2p,p2c
+    disentangled: Vec<PositionTerm>, optional = newer("TERM,…").told();
+    /// Relative positions to either side: buckets of distances, by their logarithm from N / 2 on
+    position_buckets: usize, optional = newer("N").of("disentangled").default("every distance has a position").told();
+    /// The distance of the last bucket; without buckets, the relative positions to either side
+    max_relative_positions: usize = newer("N").of("disentangled").default("512; without buckets, the keys");
+    /// Project relative positions as tokens are, not by weights of their own
+    share_att_key: bool, decided = newer("").of("disentangled").told();
+    /// Normalise the embeddings of relative positions by LayerNorm with the epsilon X
+    rel_norm_eps: f64, optional = newer("X").of("disentangled").default("no norm").told();
     /// Position biases broadcast to (batch, head, query, key), added to the scaled scores
     attn_bias: Place, optional = newer("FILE[:TENSOR]").replaces(MASKS);
     /// Multiply the dot products by S

@@ -14,6 +14,9 @@ pub const DEFAULT_HEADS: usize = 2;
 /// The number of tokens where nothing says it.
 const DEFAULT_TOKENS: usize = 4;
 
+/// The distance of the last bucket of relative positions where nothing says it, as in `DeBERTa`'s configs.
+const DEFAULT_DISTANCE: usize = 512;
+
 /// How long the axes of a run are, every length decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
@@ -63,6 +66,26 @@ pub struct Sizes {
     pub rope_dims: Option<usize>,
     /// Rows of the table of relative position biases.
     pub buckets: Option<usize>,
+    /// Relative positions that have an embedding, where scores have terms of them.
+    pub positions: Option<RelativePositions>,
+}
+
+/// Relative positions that have an embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelativePositions {
+    /// How many there are to either side.
+    pub span: usize,
+    /// The distance of the last one, where they are buckets of distances.
+    pub max_distance: usize,
+}
+
+impl RelativePositions {
+    fn resolve(s: &Settings, keys: usize) -> Option<Self> {
+        s.disentangled.as_ref()?;
+        let otherwise = if s.position_buckets.is_some() { DEFAULT_DISTANCE } else { keys };
+        let max_distance = s.max_relative_positions.unwrap_or(otherwise);
+        Some(Self { span: s.position_buckets.unwrap_or(max_distance), max_distance })
+    }
 }
 
 /// Multi-head latent attention ("DeepSeek-V2", 2024, section 2.1): keys and values are projected from a narrow latent, of
@@ -159,6 +182,7 @@ impl Sizes {
             queries: s.queries.map(|queries| queries.of(seq_len)).transpose()?,
             rope_dims: s.rope.map(|_| s.rope_dims.or(shared).unwrap_or(head_dim)),
             buckets: s.relative_bias.map(|_| s.relative_buckets.unwrap_or(32)),
+            positions: RelativePositions::resolve(s, s.kv_len.unwrap_or(seq_len)),
         })
     }
 
@@ -186,6 +210,7 @@ impl Sizes {
             add_zero_attn: self.has_zero_attn.then_some(true),
             past_len: Some(self.past_len).filter(|length| *length > 0),
             relative_buckets: self.buckets,
+            max_relative_positions: self.positions.map(|own| own.max_distance),
             queries: self.queries.map(Queries::from),
             ..s
         }
@@ -223,7 +248,8 @@ impl Sizes {
             Size::Sequences => self.sequences,
             Size::Chunks => self.own_keys.div_ceil(self.state_chunk.unwrap_or(1).max(1)),
             // Settings say which splits and tiles there are.
-            Size::One | Size::Splits | Size::Tiles => 1,
+            Size::One | Size::OneItem | Size::Splits | Size::Tiles => 1,
+            Size::Positions => self.positions.map_or(0, |own| own.span.saturating_mul(2)),
             Size::LatentDim => self.of(Size::KeyLatent),
             Size::ScoreDim if self.absorbs() => self.of(Size::KeyLatent) + self.shared_dim(),
             Size::WeightedDim if self.absorbs() => self.of(Size::KeyLatent),
@@ -315,12 +341,13 @@ impl Sizes {
             | Size::ValueHeads
             | Size::OutputHeads
             | Size::RepeatedHeads => "H",
-            Size::One => "1",
+            Size::One | Size::OneItem => "1",
             Size::KeyDim if self.shared_dim() > 0 => "d_k−d_r",
             Size::ValueDim | Size::StateDim if self.v_head_dim != self.head_dim => "d_v",
             Size::HeadDim | Size::KeyDim | Size::ValueDim | Size::StateDim => "d_k",
             Size::Pairs => "r/2",
             Size::Buckets => "buckets",
+            Size::Positions => "positions",
             Size::Slots => "slots",
             Size::Splits => "splits",
             Size::Tiles => "tiles",

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::{
     AttnMaskTrue, CausalAlign, DType, DrawInputs, End, Feature, Gate, Init, Input, Mask, NormOver,
-    OtherNorm, Packing, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
+    OtherNorm, Packing, PositionTerm, Preset, QkNorm, QkvFormat, Recurrence, Seed, Start, TorchCpu,
 };
 use super::positions::Positions;
 use super::queries::Queries;
@@ -147,6 +147,6 @@ macro_rules! chosen {
 }
 chosen! {
     Preset, Input, DrawInputs, TorchCpu, Init, Mask, CausalAlign, AttnMaskTrue, QkNorm, Feature, DType, EmptyRow, Pairing,
-    Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias,
+    Start, End, QkvFormat, Packing, NormOver, AlibiForm, RelativeBias, PositionTerm,
     SectionOrder, OtherNorm, Gate, Recurrence
 }

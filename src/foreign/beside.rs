@@ -52,10 +52,17 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
     }
 
     /// A parameter of the layer. A table of relative position biases may be that of the first layer, as in T5, or of a
-    /// module around the layers, as in `MPNet`.
+    /// module around the layers, as in `MPNet`; so are embeddings of relative positions, and their norm, which is called as
+    /// any other.
     fn own_or_shared(&self, step: Name, name: &str) -> Result<Option<(String, Tensor)>> {
+        let is_of_positions = matches!(step, Name::WRelNorm | Name::BRelNorm);
+        if is_of_positions && !self.weights.tensors.contains_key(&Name::RelEmbeddings) {
+            return Ok(None);
+        }
+        let is_around =
+            is_of_positions || matches!(step, Name::RelativeTable | Name::RelEmbeddings);
         let own = self.tensor(name)?;
-        if own.is_some() || step != Name::RelativeTable {
+        if own.is_some() || !is_around {
             return Ok(own);
         }
         let mut words: Vec<&str> = self.layer.shown_prefix().split('.').collect();

@@ -44,16 +44,12 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
         return Ok(Vec::new());
     }
     let mut all = read_as(&slots, &entries, format)?;
-    // Softmax does not see the mean of the keys, and nothing that was recorded does where there is no log-sum-exp. That may
-    // be of the keys as they are stored.
+    // Softmax does not see the mean of the keys, and nothing that was recorded does where there is no log-sum-exp.
     let has_lse = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse));
     let [queries, keys, values] = slots;
-    // What is called an offset is part of what its codes stand for.
-    let is_mean = || keys.offset.is_some_and(|own| is_called(&own.name, &["k_mean", "km"]));
-    if keys.has_mean(format) && (!has_lse || is_mean()) {
+    if !has_lse && keys.has_mean(format) {
         let keys = Slot { offset: None, ..keys };
-        let without = read_as(&[queries, keys, values], &entries, format)?;
-        all.extend(without.into_iter().map(|own| Qkv { is_tentative: has_lse, ..own }));
+        all.extend(read_as(&[queries, keys, values], &entries, format)?);
     }
     Ok(all)
 }

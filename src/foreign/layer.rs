@@ -306,8 +306,8 @@ impl<R: Fn(&str) -> Result<Option<Tensor>>> LayerReader<'_, R> {
         if !Name::PROJECTIONS.iter().any(|(_, bias)| has(*bias)) {
             return Ok(());
         }
-        for (weight, bias) in Name::PROJECTIONS.into_iter().chain(Name::LATENT).chain([Name::GATE])
-        {
+        let others = Name::LATENT.into_iter().chain(Name::OF_POSITIONS).chain([Name::GATE]);
+        for (weight, bias) in Name::PROJECTIONS.into_iter().chain(others) {
             let without = self
                 .weights
                 .tensors

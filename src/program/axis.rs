@@ -21,7 +21,7 @@ table! {
         ValueDim => ("value_dim", tr!("value_dim"), tr!("value features"), "d_v"),
         /// Features of X, `d_in`.
         Input => ("input", tr!("input"), tr!("features"), "d_in"),
-        /// Rows of a table of relative position biases.
+        /// Rows of a table of relative position biases, or of embeddings of relative positions.
         Bucket => ("bucket", tr!("bucket"), tr!("buckets"), "buckets"),
         /// Slots of a cache, which stand in pages.
         Slot => ("slot", tr!("slot"), tr!("slots"), "slots"),

@@ -333,8 +333,9 @@ mod tests {
         let mut program = Program::default();
         let axes = [(Axis::Batch, 2), (Axis::Head, 3), (Axis::Query, 5), (Axis::Key, 5)];
         let raw = program.given(Name::ScoresRaw, Axes::new(axes));
-        let scores =
-            program.then(Name::Scores, Scaling::Root { head_dim: 4 }, &[raw]).expect("fits");
+        let scores = program
+            .then(Name::Scores, Scaling::Root { head_dim: 4, terms: 1 }, &[raw])
+            .expect("fits");
         program.then(Name::Weights, Weighting::softmax(EmptyRow::Nan), &[scores]).expect("fits");
         program
     }

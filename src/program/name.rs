@@ -113,6 +113,8 @@ const OF_SHARED_KEYS: &[Size] = &[Batch, One, OwnKeys, SharedDim];
 const OF_VALUES: &[Size] = &[Batch, ValueHeads, OwnKeys, ValueDim];
 /// A state of every sequence and head.
 const OF_STATES: &[Size] = &[Sequences, OutputHeads, HeadDim, StateDim];
+/// Relative positions, the same for every item.
+const OF_POSITIONS: &[Size] = &[Size::OneItem, Heads, Size::Positions, HeadDim];
 const OF_OUTPUTS: &[Size] = &[Batch, OutputHeads, Queries, ValueDim];
 
 steps! {
@@ -165,6 +167,16 @@ steps! {
         weight(&[Size::Buckets, Heads]).by(RELATIVE)
             .stored(&["relative_attention_bias.weight", "relative_position_bias.relative_position_bias_table",
                 "attention.relative_position_bias.relative_position_bias_table", "relative_position_bias_table"], 0.0);
+    RelEmbeddings = "rel_embeddings", "embeddings of relative positions",
+        weight(&[Size::OneItem, Size::Positions, Size::Input]).by(DISENTANGLED).drawn(&["rel_embeddings.weight"]);
+    WRelNorm = "w_rel_norm", "weight of the norm of relative positions", weight(&[Size::Input]).by("`rel_norm_eps=X`").stored(&["LayerNorm.weight"], 1.0);
+    BRelNorm = "b_rel_norm", "bias of the norm of relative positions", weight(&[Size::Input]).by("`rel_norm_eps=X`").stored(&["LayerNorm.bias"], 0.0);
+    WPosK = "w_pos_k", "weight of the key projection of relative positions", weight(&[KeyWidth, Size::Input]).by(DISENTANGLED)
+        .drawn(&["pos_key_proj.weight", "self.pos_key_proj.weight"]);
+    BPosK = "b_pos_k", "bias of the key projection of relative positions", bias(&[KeyWidth]).drawn(&["pos_key_proj.bias", "self.pos_key_proj.bias"]);
+    WPosQ = "w_pos_q", "weight of the query projection of relative positions", weight(&[QueryWidth, Size::Input]).by(DISENTANGLED)
+        .drawn(&["pos_query_proj.weight", "self.pos_query_proj.weight"]);
+    BPosQ = "b_pos_q", "bias of the query projection of relative positions", bias(&[QueryWidth]).drawn(&["pos_query_proj.bias", "self.pos_query_proj.bias"]);
     RopeFreqs = "rope_freqs", "frequencies of the rotary positions",
         Row::new(Setting, &[Pairs]).detail().by("`rope=half`").file("rope_freqs");
     KPast = "k_past", "keys of the cache", past(&[Batch, KeyHeads, PastKeys, HeadDim]).called(K_PAST);
@@ -341,41 +353,68 @@ steps! {
             .called(&[known(&["v_repeated", "repeated_v", "v_rep"]), ranked(VALUE, 3)]),
         reads [CHeads, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero];
     ScoresRaw = "scores_raw", "dot products of queries and keys",
-        Row::computed(SCORES).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 3)]),
+        Row::computed(SCORES).file("scores").called(&[known(DOT_PRODUCTS), ranked(LOGITS, 4)]),
         reads [QHeads, QDequantized, QNorm, QClipped, QRot, QRotNorm, QScaled, QAbsorbed, QJoined, CHeads, KLatent, KHeads, KDequantized, KGathered, KNorm, KClipped,
             KRot, KJoined, KRotNorm, KShared, KCached, KWithBias, KWithZero, KRepeated];
     Scores = "scores", "scaled scores",
-        Row::computed(SCORES).called(&[known(SCALED), ranked(LOGITS, 2), ranked(HOOKED, 2), ranked(DOT_PRODUCTS, 1)]), reads [ScoresRaw];
+        Row::computed(SCORES).called(&[known(SCALED), ranked(LOGITS, 3), ranked(HOOKED, 3), ranked(DOT_PRODUCTS, 1)]), reads [ScoresRaw];
     ScoresCapped = "scores_capped", "softly capped scores", Row::computed(SCORES).by("`softcap=C`"), reads [Scores];
+    RelNorm = "rel_norm", "embeddings of relative positions, normalised",
+        Row::computed(&[Size::OneItem, Size::Positions, Size::Input]).by("`rel_norm_eps=X`").called(&[known(&["rel_norm"])]),
+        reads [RelEmbeddings, WRelNorm, BRelNorm];
+    PosK = "pos_k", "keys of relative positions", Row::computed(&[Size::OneItem, Size::Positions, KeyWidth]).by("`disentangled=c2p`")
+        .called(&[known(&["pos_k", "pos_key", "pos_keys"])]), reads [RelEmbeddings, RelNorm, WK, BK, WPosK, BPosK];
+    PosQ = "pos_q", "queries of relative positions", Row::computed(&[Size::OneItem, Size::Positions, QueryWidth]).by("`disentangled=p2c`")
+        .called(&[known(&["pos_q", "pos_query", "pos_queries"])]), reads [RelEmbeddings, RelNorm, WQ, BQ, WPosQ, BPosQ];
+    PosKHeads = "pos_k_heads", "keys of relative positions, split into heads", Row::computed(OF_POSITIONS).by("`disentangled=c2p`")
+        .called(&[known(&["pos_k_heads", "pos_key_layer", "pos_key_heads"])]), reads [PosK];
+    PosQHeads = "pos_q_heads", "queries of relative positions, split into heads", Row::computed(OF_POSITIONS).by("`disentangled=p2c`")
+        .called(&[known(&["pos_q_heads", "pos_query_layer", "pos_query_heads"])]), reads [PosQ];
+    C2pProducts = "c2p_products", "dot products of queries and keys of relative positions",
+        Row::computed(&[Batch, Heads, Queries, Size::Positions]).by("`disentangled=c2p`").called(&[known(&["c2p_products"]), ranked(C2P, 2)]),
+        reads [QHeads, PosKHeads];
+    C2pPicked = "c2p_picked", "content to position: the product of each key's distance",
+        Row::computed(SCORES).by("`disentangled=c2p`").called(&[known(&["c2p_picked", "c2p_gathered"]), ranked(C2P, 1)]), reads [C2pProducts];
+    C2p = "c2p", "content to position, scaled", Row::computed(SCORES).by("`disentangled=c2p`").called(&[known(C2P)]), reads [C2pPicked];
+    P2cProducts = "p2c_products", "dot products of keys and queries of relative positions",
+        Row::computed(&[Batch, Heads, Keys, Size::Positions]).by("`disentangled=p2c`").called(&[known(&["p2c_products"]), ranked(P2C, 2)]),
+        reads [KHeads, PosQHeads];
+    P2cPicked = "p2c_picked", "position to content: the product of each query's distance",
+        Row::computed(SCORES).by("`disentangled=p2c`").called(&[known(&["p2c_picked", "p2c_gathered"]), ranked(P2C, 1)]), reads [P2cProducts];
+    P2c = "p2c", "position to content, scaled", Row::computed(SCORES).by("`disentangled=p2c`").called(&[known(P2C)]), reads [P2cPicked];
+    RelAtt = "rel_att", "both terms of relative positions", Row::computed(SCORES).by("`disentangled=c2p,p2c`").called(&[known(&["rel_att"])]), reads [C2p, P2c];
+    ScoresRelative = "scores_relative", "scores plus the terms of relative positions",
+        Row::computed(SCORES).by(DISENTANGLED).called(&[ranked(LOGITS, 2), ranked(HOOKED, 2), ranked(MASKED, 2), ranked(SCALED, 2)]),
+        reads [Scores, ScoresCapped, C2p, P2c, RelAtt];
     ScoresBiased = "scores_biased", "scores plus position biases or a float mask",
         Row::computed(SCORES).blocked().by("`alibi`, `attn_bias=FILE` or `attn_mask=FILE`")
-            .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]), reads [Scores, ScoresCapped, AttnBias, AttnBiasPadded];
+            .called(&[ranked(LOGITS, 1), ranked(HOOKED, 1), ranked(MASKED, 1)]), reads [Scores, ScoresCapped, ScoresRelative, AttnBias, AttnBiasPadded];
     MaskedScores = "masked_scores", "scores after the mask",
         Row::computed(SCORES).blocked().by("`mask=causal`, `lengths` or `attn_mask=FILE`")
-            .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]), reads [Scores, ScoresCapped, ScoresBiased, Mask, MaskPadded];
+            .called(&[known(MASKED), known(LOGITS), known(HOOKED), ranked(SCALED, 1)]), reads [Scores, ScoresCapped, ScoresRelative, ScoresBiased, Mask, MaskPadded];
     Weights = "weights", "attention weights", Row::computed(SCORES).weightless().called(&[known(WEIGHTS)]),
-        reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
+        reads [Sinks, Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores];
     SplitMax = "split_max", "largest score of each split", Row::computed(OF_SPLITS).blocked().by(SPLITS)
-        .called(&[known(&["split_max", "max_logits"])]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores];
+        .called(&[known(&["split_max", "max_logits"])]), reads [Sinks, Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores];
     SplitSum = "split_sum", "sum of the exponentials of each split", Row::computed(OF_SPLITS).by(SPLITS)
-        .called(&[known(&["split_sum", "exp_sums"])]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores, SplitMax];
+        .called(&[known(&["split_sum", "exp_sums"])]), reads [Sinks, Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores, SplitMax];
     SplitAcc = "split_acc", "weighted values of each split, not yet divided", Row::computed(&[Splits, Batch, Heads, Queries, WeightedDim]).by(SPLITS)
-        .called(&[known(&["split_acc"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, SplitMax];
+        .called(&[known(&["split_acc"])]), reads [Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, SplitMax];
     SplitOutputs = "split_outputs", "output of each split", Row::computed(&[Splits, Batch, Heads, Queries, WeightedDim]).by(SPLITS)
         .called(&[known(SPLIT_OUTPUTS)]), reads [SplitAcc, SplitSum];
     SplitLse = "split_lse", "log of the sum of exponentials of each split", Row::computed(OF_SPLITS).blocked().by(SPLITS)
         .called(&[known(SPLIT_LSE)]), reads [SplitMax, SplitSum];
     TileMax = "tile_max", "largest score so far, after each tile", Row::computed(OF_TILES).blocked().by(TILES)
-        .called(&[known(&["tile_max", "m", "m_i", "m_ij", "row_max", "block_m", "step_m"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores];
+        .called(&[known(&["tile_max", "m", "m_i", "m_ij", "row_max", "block_m", "step_m"])]), reads [Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores];
     TileFactor = "tile_factor", "what a tile multiplies the sums before it by", Row::computed(OF_TILES).by(TILES)
         .called(&[known(&["tile_factor", "alpha_i", "rescale"])]), reads [TileMax];
     TileSum = "tile_sum", "sum of the exponentials so far, after each tile", Row::computed(OF_TILES).by(TILES)
-        .called(&[known(&["tile_sum", "l", "l_i", "l_ij", "row_sum", "block_l", "step_l"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, TileMax, TileFactor];
+        .called(&[known(&["tile_sum", "l", "l_i", "l_ij", "row_sum", "block_l", "step_l"])]), reads [Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores, TileMax, TileFactor];
     TileAcc = "tile_acc", "weighted values so far, after each tile, not yet divided", Row::computed(&[Tiles, Batch, Heads, Queries, WeightedDim]).by(TILES)
-        .called(&[known(&["tile_acc", "acc", "acc_i", "acc_o", "block_acc", "step_acc"])]), reads [Scores, ScoresCapped, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, TileMax, TileFactor];
+        .called(&[known(&["tile_acc", "acc", "acc_i", "acc_o", "block_acc", "step_acc"])]), reads [Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores, VHeads, VDequantized, VGathered, VNorm, VClipped, VScaled, VRot, VShared, VCached, VWithBias, VWithZero, VRepeated, CHeads, TileMax, TileFactor];
     Lse = "lse", "log of the sum of exponentials of each row",
         Row::computed(&[Batch, Heads, Queries])
-            .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresBiased, MaskedScores, SplitLse, TileMax, TileSum];
+            .by("`lse`").called(&[known(LSE)]), reads [Sinks, Scores, ScoresCapped, ScoresRelative, ScoresBiased, MaskedScores, SplitLse, TileMax, TileSum];
     SplitWeights = "split_weights", "how much each split weighs", Row::computed(OF_SPLITS).by(SPLITS)
         .called(&[known(&["split_weights", "split_scale"])]), reads [SplitLse, Lse];
     WeightsDropped = "weights_dropped", "attention weights after dropout",
@@ -454,6 +493,10 @@ const RELATIVE: &str = "`relative_bias=bidirectional` or `relative_bias=one-side
 const ADDED: &str = "`add_bias_kv` or `add_zero_attn`";
 const RECURRENCE: &str = "`recurrence=gated-delta`, delta or kda";
 const GATED: &str = "`recurrence=gated-delta` or kda";
+/// Which of the terms it is.
+const DISENTANGLED: &str = "`disentangled=c2p` or `disentangled=p2c`";
+const C2P: &[&str] = &["c2p", "c2p_att", "c2p_scores", "content_to_position"];
+const P2C: &[&str] = &["p2c", "p2c_att", "p2c_scores", "position_to_content"];
 const SPLITS: &str = "`splits=N`";
 const TILES: &str = "`tiles=N`";
 const WHOLE: &str = "a recording of a whole model";
@@ -506,6 +549,10 @@ impl Name {
     /// share.
     pub const LATENT: [Projection; 3] =
         [(Self::WDq, Self::BDq), (Self::WDkv, Self::BDkv), (Self::WKr, Self::BKr)];
+
+    /// The parameters of the projections of relative positions: of their keys, and of their queries.
+    pub const OF_POSITIONS: [Projection; 2] =
+        [(Self::WPosK, Self::BPosK), (Self::WPosQ, Self::BPosQ)];
 
     /// The parameters of the gate's projection.
     pub const GATE: Projection = (Self::WGate, Self::BGate);

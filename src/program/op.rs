@@ -10,8 +10,8 @@ use super::misread::Misread;
 use super::operation::{Operation, by_rows};
 use super::ops::{
     Added, Biasing, BlockedKeys, ByPosition, Collect, Delta, Dequantize, Differential, Distances,
-    Frequencies, Gradient, Heads, Linear, Masking, Norm, Parted, Product, Relative, Rotary, Rotate,
-    Scaling, Selected, Slip, Temperature, Turn, Weigh, Weighting,
+    Frequencies, Gradient, Heads, Linear, Masking, Norm, Parted, Picked, Product, Relative, Rotary,
+    Rotate, Scaling, Selected, Slip, Temperature, Turn, Weigh, Weighting,
 };
 use super::part::Part;
 use super::pattern::Pattern;
@@ -130,6 +130,7 @@ within! {
     Masking::Selected(Selected),
     Biasing::Distances(Distances),
     Biasing::Relative(Relative),
+    Biasing::Picked(Picked),
     Weighting::Differential(Differential),
     Gradient::Collect(Collect),
     Gradient::Product(Product),

@@ -102,6 +102,10 @@ table! {
         Pairs => HeadDim,
         /// Rows of a table of relative position biases.
         Buckets => Bucket,
+        /// One item, which those of the batch share.
+        OneItem => Batch,
+        /// Relative positions that have an embedding.
+        Positions => Bucket,
         /// Slots of a cache's pages.
         Slots => Slot,
         /// Splits of the keys.

@@ -311,7 +311,7 @@ mod tests {
         for [batch, heads, queries, keys, features] in SIZES {
             let scores = numbers(&[batch, heads, queries, keys]);
             let one_by_one: [&dyn Operation; 2] =
-                [&Scaling::Root { head_dim: 7 }, &Scaling::By { factor: 0.3 }];
+                [&Scaling::Root { head_dim: 7, terms: 1 }, &Scaling::By { factor: 0.3 }];
             for operation in one_by_one {
                 let own = alone(operation, &[&scores]).expect("f32");
                 assert_eq!(bits(&own), bits(&operation.value(&[&scores]).expect("fits")));
@@ -394,7 +394,8 @@ mod tests {
                 program.then(name, op, inputs).expect("fits")
             };
             let raw = then(Name::ScoresRaw, Linear::DotProduct.into(), &[q, k]);
-            let scores = then(Name::Scores, Scaling::Root { head_dim: features }.into(), &[raw]);
+            let scores =
+                then(Name::Scores, Scaling::Root { head_dim: features, terms: 1 }.into(), &[raw]);
             let fill = Masking::Fill { fill: Fill(-1e9) };
             let masked = then(Name::MaskedScores, fill.into(), &[scores, mask]);
             let weights = then(Name::Weights, Weighting::softmax(EmptyRow::Nan).into(), &[masked]);

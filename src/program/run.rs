@@ -240,7 +240,7 @@ mod tests {
         let mut then =
             |name, op: Op, inputs: &[usize]| program.then(name, op, inputs).expect("fits");
         let raw = then(Name::ScoresRaw, Linear::DotProduct.into(), &[q, k]);
-        let scores = then(Name::Scores, Scaling::Root { head_dim: 20 }.into(), &[raw]);
+        let scores = then(Name::Scores, Scaling::Root { head_dim: 20, terms: 1 }.into(), &[raw]);
         let fill = Masking::Fill { fill: Fill(-1e9) };
         let masked = then(Name::MaskedScores, fill.into(), &[scores, mask]);
         then(Name::Weights, Scaling::SoftCap { cap: 3.0 }.into(), &[masked]);

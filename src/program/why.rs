@@ -42,8 +42,8 @@ reasons! {
     LatentOutputs => "The weighted sum of the latents. Instead of computing a value from every latent, the weight is applied once, to this sum.";
     KJoined => "Each head's key says what the token is, and the shared key after it says where it is. One dot product uses both.";
     BQ | BK | BV | BO | BGate | BDq | BDkv | BKr => "Learned: it is added to every row of the projection, whatever the token is.";
-    WQNorm | WKNorm | WConcatNorm | WCqNorm | WCkvNorm => "Learned: the norm brings all features to the same scale, and this weight gives each feature its own scale again.";
-    BQNorm | BKNorm => "Learned: it shifts each feature after the norm.";
+    WQNorm | WKNorm | WConcatNorm | WCqNorm | WCkvNorm | WRelNorm => "Learned: the norm brings all features to the same scale, and this weight gives each feature its own scale again.";
+    BQNorm | BKNorm | BRelNorm => "Learned: it shifts each feature after the norm.";
     WGate => "Learned: it decides from the token which features of its output pass.";
     LambdaQ1 | LambdaK1 | LambdaQ2 | LambdaK2 | Lambda =>
         "Learned: λ says how much of the second weights is subtracted. It is exp(q₁ · k₁) − exp(q₂ · k₂) + λ_init, so training starts near λ_init.";
@@ -60,6 +60,19 @@ reasons! {
     WMlpDown | BMlpDown | MlpOutput => "What was found is written back: each hidden feature adds its row to the token.";
     Sinks => "The weights of a row sum to 1, so a head has to look somewhere. A sink takes the weight that should go to no key.";
     RelativeTable => "Learned: how much each head prefers a key at each distance.";
+    RelEmbeddings => "Learned: a vector for each relative position, which all layers share. Distances beyond the last share its vector.";
+    WPosK | BPosK => "Learned: it turns a relative position into a key. Some models use the projection of the tokens' keys for it.";
+    WPosQ | BPosQ => "Learned: it turns a relative position into a query. Some models use the projection of the tokens' queries for it.";
+    RelNorm => "With the norm, the vectors of all relative positions have the same size, as those of tokens do.";
+    PosK | PosKHeads => "Each relative position is a key too, so that a query can look for what stands at a distance, whatever it is.";
+    PosQ | PosQHeads => "Each relative position is a query too, so that a key can say from which distance it is worth looking at.";
+    C2pProducts | P2cProducts =>
+        "There are far fewer relative positions than pairs of tokens. So the products with all positions are computed once, and each pair picks the one of its distance.";
+    C2pPicked => "Content to position: how much this query wants a key at this distance. The position is query − key, which tells earlier keys from later ones.";
+    P2cPicked => "Position to content: how much this key wants to be seen from this distance. The products have a row for each key, so they are transposed.";
+    C2p | P2c => "The score is the sum of several products, each of variance d_k. Divided by √(d_k · their number) the sum has variance 1.";
+    RelAtt => "What a token is and where it stands are kept apart (disentangled): one term for each way in which the two can meet. That of position and position would be the same for all tokens, and is left out.";
+    ScoresRelative => "The first term compares what the tokens are. The others add what their distance means for this query and this key, where a bias of positions would be the same for all tokens.";
     G | Decay =>
         "The state cannot hold everything. Before each token, what it holds fades: decay = exp(g) is between 0 and 1, and the token decides how much is kept.";
     Beta => "The token decides how much of what it finds wrong it corrects: 0 writes nothing, 1 overwrites what the state has for its key.";
@@ -161,7 +174,14 @@ fn of_gradient(step: Name) -> &'static str {
         (Name::Weights, _) => {
             "How the loss changes with each weight: more, the more the value points along the gradient of the head's output."
         }
-        (Name::Scores | Name::MaskedScores | Name::ScoresBiased | Name::ScoresCapped, _) => {
+        (
+            Name::Scores
+            | Name::MaskedScores
+            | Name::ScoresRelative
+            | Name::ScoresBiased
+            | Name::ScoresCapped,
+            _,
+        ) => {
             "How the loss changes with each score: the gradients of the weights, passed back through softmax. Those of a row sum to 0, and those of blocked keys are 0."
         }
         (Name::KRepeated | Name::VRepeated, _) => {

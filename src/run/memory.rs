@@ -33,7 +33,7 @@ fn beside(program: &Program, step: &Step<()>, dtype: DType) -> u128 {
         Op::Weighting(Weighting::Softmax { empty_row: EmptyRow::Zero, .. }) => (1, read),
         // They are of f64.
         Op::Biasing(Biasing::Distances(_)) => (2, step.bytes(dtype)),
-        Op::Biasing(Biasing::Relative(_)) => (1, step.bytes(dtype)),
+        Op::Biasing(Biasing::Relative(_) | Biasing::Picked(_)) => (1, step.bytes(dtype)),
         _ => (0, 0),
     };
     of.saturating_mul(copies)

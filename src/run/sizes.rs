@@ -227,6 +227,11 @@ impl Sources {
             let [buckets, _] = dims(table, Name::RelativeTable, "(relative_buckets, heads)")?;
             sizes.relative_buckets = settings.relative_bias.map(|_| buckets);
         }
+        if let Some(own) = self.tensor(Name::RelEmbeddings) {
+            let rows = own.rank().checked_sub(2).and_then(|at| own.dims().get(at).copied());
+            let is_open = settings.disentangled.is_some() && settings.position_buckets.is_none();
+            sizes.max_relative_positions = rows.filter(|_| is_open).map(|rows| rows / 2);
+        }
         Ok(sizes)
     }
 

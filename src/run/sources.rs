@@ -12,7 +12,7 @@ use base::error::Result;
 use config::{Config, End, Sizes, Start};
 use file::{Record, split_place};
 use foreign::{Match, WeightScales, holds_ones};
-use program::{Given, Name, Program, Role, first_number};
+use program::{Given, Name, Program, Role, Size, first_number};
 
 /// What a run takes from outside: tensors by step, and the attention mask as its file holds it.
 #[derive(Debug, Clone, Default)]
@@ -283,10 +283,20 @@ impl Sources {
             let tensor = match name {
                 Name::GivenBias => masks::biases_of_file(config, &tensor)?,
                 Name::Mask => masks::with_heads(config, &tensor, config.sizes.query_count())?,
+                Name::RelEmbeddings => of_relative_positions(config, &tensor)?,
                 _ => Self::computed_rows(config, *name, tensor)?,
             };
             given.insert(*name, tensor);
         }
         Ok(given)
     }
+}
+
+/// Embeddings of relative positions as checkpoints have them (position, feature), with an axis for the item that stands for
+/// all: the first of them, as many as the run has.
+fn of_relative_positions(config: &Config, tensor: &Tensor) -> Result<Tensor> {
+    let tensor = if tensor.rank() == 2 { tensor.unsqueeze(0)? } else { tensor.clone() };
+    let count = config.sizes.of(Size::Positions);
+    let is_more = tensor.rank() == 3 && tensor.dim(1)? > count;
+    Ok(if is_more { tensor.narrow(1, 0, count)?.contiguous()? } else { tensor })
 }

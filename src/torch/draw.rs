@@ -5,7 +5,8 @@ use candle_core::{Device, Tensor};
 use super::generator::Generator;
 use base::error::{Result, refuse_too_large};
 use config::{
-    Config, DrawInputs, End, Init, Input, OutputGradient, Recurrence, Settings, Sizes, Start,
+    Config, DrawInputs, End, Init, Input, OutputGradient, PositionTerm, Recurrence, Settings,
+    Sizes, Start,
 };
 use program::{Given, Name, Projection, Size};
 
@@ -18,7 +19,8 @@ use program::{Given, Name, Projection, Size};
 /// and masks are drawn even if they are given, as modules are made before a checkpoint is loaded. What a run ends before is not drawn. With
 /// [`Init::Linear`] the modules q, k, v, o follow and dropout draws last, in the forward pass. With [`Init::XavierUniform`]
 /// q, k and v are constructed, their weights redrawn, and o comes after dropout. The projection of a gate comes behind o.
-/// The learned key and value of `add_bias_kv` come behind the weights that are drawn before dropout.
+/// The learned key and value of `add_bias_kv`, and the embeddings of relative positions, come behind the weights that are drawn
+/// before dropout; their projections behind those of tokens.
 ///
 /// # Errors
 /// If a tensor cannot be made.
@@ -34,6 +36,7 @@ pub fn draw(config: &Config) -> Result<Given> {
         Start::Inputs => (&[Name::X], inputs(config)),
         start => (start.given(), Vec::new()),
     };
+    let projections = [projections, of_positions(config)].concat();
     let output = Some(output).filter(|_| config.end == End::Output);
     let gate = output.and(config.plain.gate).map(|_| Name::GATE);
     let are_all = config.plain.draw_inputs == DrawInputs::All;
@@ -57,6 +60,7 @@ pub fn draw(config: &Config) -> Result<Given> {
             output.map_or(Ok(()), |output| drawn.linear(output))?;
             gate.map_or(Ok(()), |gate| drawn.linear(gate))?;
             drawn.bias_kv()?;
+            drawn.rel_embeddings()?;
             drawn.dropout_keep()?;
         }
         Init::XavierUniform => {
@@ -64,6 +68,7 @@ pub fn draw(config: &Config) -> Result<Given> {
                 drawn.xavier(*weight)?;
             }
             drawn.bias_kv()?;
+            drawn.rel_embeddings()?;
             drawn.dropout_keep()?;
             for projection in output.into_iter().chain(gate) {
                 drawn.linear(projection)?;
@@ -75,6 +80,17 @@ pub fn draw(config: &Config) -> Result<Given> {
     }
     drawn.output_gradient()?;
     Ok(drawn.tensors)
+}
+
+/// The projections of relative positions: their own, or where they share those of tokens and none are made, these.
+fn of_positions(config: &Config) -> Vec<Projection> {
+    let is_shared = config.plain.share_att_key;
+    let [of_keys, of_queries] = Name::OF_POSITIONS;
+    let [query, key, ..] = Name::PROJECTIONS;
+    let all = [(PositionTerm::C2p, of_keys, key), (PositionTerm::P2c, of_queries, query)];
+    let own = all.into_iter().filter(|(term, ..)| config.has_term(*term));
+    let own = own.filter(|_| !is_shared || config.start != Start::Inputs);
+    own.map(|(_, own, of_tokens)| if is_shared { of_tokens } else { own }).collect()
 }
 
 /// The projections of the inputs in the order in which they are made: those of latents before what is projected from them.
@@ -176,6 +192,17 @@ impl Drawn<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The embeddings of relative positions, as `nn.Embedding` draws them.
+    fn rel_embeddings(&mut self) -> Result<()> {
+        if self.config.sizes.positions.is_none() {
+            return Ok(());
+        }
+        self.has_room(Name::RelEmbeddings)?;
+        let count = self.shape(Name::RelEmbeddings).iter().product();
+        let values = self.generator.randn(count);
+        self.put(Name::RelEmbeddings, values)
     }
 
     /// Dropout of the weights of all queries, of which the computed ones' are kept: those rows are as in a whole run.

@@ -97,7 +97,9 @@ fn told(c: &Config) -> Vec<String> {
         (key, Value::Bool(true), _) => Some(key.to_owned()),
         (key, Value::String(word), _) => Some(format!("{key} {word}")),
         (key, Value::Array(list), _) => {
-            let list: Vec<String> = list.iter().map(Value::to_string).collect();
+            let word =
+                |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let list: Vec<String> = list.iter().map(word).collect();
             Some(format!("{key} {}", list.join(",")))
         }
         (key, value, _) => Some(format!("{key} {}", value.as_f64()?)),

@@ -107,7 +107,8 @@ proptest! {
     ) {
         case.unshare();
         let is_shared = case.settings.qk_norm_over.is_none_or(|over| over == NormOver::Head);
-        let is_free = case.settings.absorb.is_none() && case.settings.lambda_init.is_none();
+        let of = &case.settings;
+        let is_free = of.absorb.is_none() && of.lambda_init.is_none() && of.disentangled.is_none();
         if multi_query && !case.has("k_past") && is_shared && is_free {
             case.settings.kv_heads = Some(1);
         }

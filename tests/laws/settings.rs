@@ -195,6 +195,12 @@ fn of_positions(key: &str) -> (Value, Value) {
         "relative_bias" => (relative(), json!("one-sided")),
         "relative_buckets" => (relative(), json!(16)),
         "relative_max_distance" => (relative(), json!(3)),
+        "disentangled" => (json!({"disentangled": ["c2p", "p2c"]}), json!(["p2c"])),
+        "position_buckets" | "max_relative_positions" => {
+            (json!({"disentangled": ["c2p"]}), json!(2))
+        }
+        "share_att_key" => (json!({"disentangled": ["c2p"]}), json!(true)),
+        "rel_norm_eps" => (json!({"disentangled": ["c2p"]}), json!(0.5)),
         "rope_at_end" => (json!({"d_model": 12, "rope": "half", "rope_dims": 2}), json!(true)),
         "positions" => (rotary, json!([0, 0, 1, 2])),
         "rope_sections" => (sections(), json!([1, 1, 1])),

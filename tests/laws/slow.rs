@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use mha_trace::config::{
-    AlibiForm, CausalAlign, Config, DType, EmptyRow, Gate, Mask, NormOver, Pairing, QkNorm,
-    RelativeBias, SectionOrder, Sizes,
+    AlibiForm, CausalAlign, Config, DType, EmptyRow, Gate, Mask, NormOver, Pairing, PositionTerm,
+    QkNorm, RelativeBias, SectionOrder, Sizes,
 };
 use mha_trace::program::dropout_scale;
 use mha_trace::{Run, Settings, Trace};
@@ -23,6 +23,7 @@ struct Slow<'a> {
 
 #[allow(
     clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
     reason = "a handful of features, heads and tokens; bf16 is cut out of f32"
 )]
 impl<'a> Slow<'a> {
@@ -345,6 +346,42 @@ impl<'a> Slow<'a> {
         }
     }
 
+    /// The embedding of a distance, normalised.
+    fn embedding(&self, token: usize, key: usize) -> Vec<f64> {
+        let plain = &self.config.plain;
+        let positions = self.config.sizes.positions.expect("has relative positions");
+        let (span, apart, exact) = (positions.span, token.abs_diff(key), positions.span / 2);
+        let place = if plain.position_buckets.is_none() || apart <= exact {
+            apart
+        } else {
+            let whole = ((positions.max_distance - 1) as f64 / exact as f64).ln();
+            let share = (apart as f64 / exact as f64).ln() / whole;
+            exact + (share * (exact - 1) as f64 - 1e-9).ceil() as usize
+        };
+        let row = if key > token { span.saturating_sub(place) } else { span + place };
+        let own = self.features("rel_embeddings", &[0, row.min(2 * span - 1)]).to_vec();
+        let Some(eps) = plain.rel_norm_eps else { return own };
+        let mean = own.iter().sum::<f64>() / own.len() as f64;
+        let squares = own.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+        let root = (squares / own.len() as f64 + eps).sqrt();
+        let parameter = |name| self.numbers(name).expect("given");
+        let parameters = parameter("w_rel_norm").iter().zip(parameter("b_rel_norm"));
+        own.iter().zip(parameters).map(|(x, (w, b))| (x - mean) / root * w + b).collect()
+    }
+
+    /// What the relative position of a query and a key adds to their product.
+    fn of_positions(&self, [token, head, at]: [usize; 3], query: &[f64], key: &[f64]) -> f64 {
+        let plain = &self.config.plain;
+        let term = |term: &PositionTerm| {
+            let (name, vector) = if *term == PositionTerm::C2p { ("k", query) } else { ("q", key) };
+            let name = if plain.share_att_key { name.into() } else { format!("pos_{name}") };
+            let all = self.project(&self.embedding(token, at), &name);
+            let own = &all[head * vector.len()..][..vector.len()];
+            own.iter().zip(vector).map(|(position, x)| position * x).sum::<f64>()
+        };
+        plain.disentangled.iter().flatten().map(term).sum()
+    }
+
     fn weights(&self, scores: &[f64], head: usize) -> Vec<f64> {
         let sink = self.numbers("sinks").map(|sinks| sinks[head]);
         let all: Vec<f64> = scores.iter().copied().chain(sink).collect();
@@ -368,9 +405,13 @@ impl<'a> Slow<'a> {
         let query = self.query(item, token, head);
         let score = |(at, key): (usize, &Vec<f64>)| {
             let dot: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
-            let scaled =
-                c.plain.scale.map_or(dot / (c.sizes.head_dim as f64).sqrt(), |scale| dot * scale);
+            let terms = 1 + c.plain.disentangled.as_ref().map_or(0, Vec::len);
+            let root = (c.sizes.head_dim as f64 * terms as f64).sqrt();
+            let scaled = |dot: f64| c.plain.scale.map_or(dot / root, |scale| dot * scale);
+            let of_positions = scaled(self.of_positions([token, head, at], &query, key));
+            let scaled = scaled(dot);
             let capped = c.plain.softcap.map_or(scaled, |cap| cap * (scaled / cap).tanh());
+            let capped = capped + of_positions;
             // Masks and biases are of tokens.
             if at >= c.sizes.keys() {
                 return capped;

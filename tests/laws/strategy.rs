@@ -3,7 +3,8 @@
 use candle_core::{Device, Tensor};
 use mha_trace::config::{
     AlibiForm, CausalAlign, DType, EmptyRow, Fill, Gate, Init, Input, Mask, NormOver, OtherNorm,
-    Pairing, Positions, QkNorm, RelativeBias, RopeScaling, SectionOrder, Seed,
+    Pairing, PositionTerm, Positions, QkNorm, RelativeBias, RopeScaling, SectionOrder, Seed,
+    Setting,
 };
 use mha_trace::file::{Entry, Record};
 use mha_trace::program::{Llama3, Longrope, Proportional, Yarn};
@@ -60,6 +61,27 @@ impl Case {
         self.given.iter().any(|entry| entry.name == name)
     }
 
+    /// The same with terms of relative positions, where queries and keys are those of one sequence, as many of each, and
+    /// nothing is done to them behind their projections.
+    fn with_positions(mut self, own: Option<(Settings, Entry)>) -> Self {
+        let own = own.filter(|_| {
+            let of = &self.settings;
+            of.heads == of.kv_heads && of.kv_len.is_none() && !self.has("k_past")
+        });
+        let Some((settings, embeddings)) = own else { return self };
+        for key in OF_HEADS {
+            Setting::named(key).expect("a setting").take_away(&mut self.settings);
+        }
+        let is_left = |name: &str| {
+            let is_of_heads = ["q_norm", "k_norm", "head_norm", "kv_norm", "_shared", "rope_freqs"];
+            !name.starts_with("lambda") && !is_of_heads.iter().any(|end| name.ends_with(end))
+        };
+        self.given.retain(|entry| is_left(&entry.name));
+        self.given.push(embeddings);
+        self.settings = settings.over(self.settings);
+        self
+    }
+
     /// Drops the keys and values of an earlier layer.
     pub fn unshare(&mut self) {
         self.settings.shared_kv = None;
@@ -73,6 +95,20 @@ impl Case {
         self.attn_bias = None;
     }
 }
+
+/// What is done to queries and keys behind their projections, and what brings keys of other tokens.
+const OF_HEADS: [&str; 10] = [
+    "kv_lora_rank",
+    "shared_kv",
+    "add_bias_kv",
+    "add_zero_attn",
+    "rope",
+    "qk_norm",
+    "clip_qkv",
+    "q_temperature",
+    "lambda_init",
+    "positions",
+];
 
 /// Numbers as a file holds them.
 pub fn entry(name: &str, values: &[f32], shape: &[usize]) -> Entry {
@@ -154,7 +190,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
             norms(&sizes),
             (sinks(sizes.heads), differential(&sizes)),
             rotation(&sizes),
-            (past(&sizes), relative(sizes.heads), latent(&sizes)),
+            (past(&sizes), relative(sizes.heads), latent(&sizes), disentangled(sizes.d_in)),
             beside(&sizes),
             of_values(&sizes),
         );
@@ -170,7 +206,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
                     (beside, more),
                     more_of_values,
                 ) = given;
-                let (past, relative, latent) = others;
+                let (past, relative, latent, positions) = others;
                 let (is_same, turns_values, shared) = more_of_values;
                 let mut settings = choices.over(masks).over(scores).over(norm).over(sink);
                 settings = settings.over(rope).over(beside).over(base);
@@ -212,7 +248,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
                     .rope_at_end
                     .filter(|_| latent.qk_rope_head_dim.is_none_or(|shared| shared == 0));
                 let settings = latent.over(relative).over(pairs).over(settings);
-                Case { settings, given, attn_bias }
+                Case { settings, given, attn_bias }.with_positions(positions)
             },
         )
     })
@@ -304,6 +340,35 @@ fn relative(heads: usize) -> impl Strategy<Value = (Settings, Vec<Entry>)> {
         (Just(settings), table)
     });
     weighted(0.25, settings).prop_map(Option::unwrap_or_default)
+}
+
+/// Terms of relative positions, with their embeddings. Distances where a bucket begins are no whole numbers, but for those of
+/// the last.
+fn disentangled(d_in: usize) -> impl Strategy<Value = Option<(Settings, Entry)>> {
+    let (c2p, p2c) = (PositionTerm::C2p, PositionTerm::P2c);
+    let terms = select(vec![vec![c2p], vec![p2c], vec![c2p, p2c]]);
+    let buckets = (select(vec![2, 4, 5, 8_usize]), select(vec![7, 13, 30_usize]));
+    let positions = prop_oneof![
+        (1..7_usize).prop_map(|most| (None, most)),
+        buckets.prop_map(|(buckets, most)| (Some(buckets), most)),
+    ];
+    let eps = weighted(0.5, select(vec![1e-3, 0.1]));
+    let settings = (terms, positions, prop::bool::ANY, eps);
+    let own = settings.prop_flat_map(move |(terms, (position_buckets, most), is_shared, eps)| {
+        let settings = Settings {
+            disentangled: Some(terms),
+            position_buckets,
+            max_relative_positions: Some(most),
+            share_att_key: Some(is_shared),
+            rel_norm_eps: eps,
+            ..Settings::default()
+        };
+        let rows = 2 * position_buckets.unwrap_or(most);
+        let numbers = vec(-2.0..2.0_f32, rows * d_in);
+        let shape = [1, rows, d_in];
+        (Just(settings), numbers.prop_map(move |own| entry("rel_embeddings", &own, &shape)))
+    });
+    weighted(0.15, own)
 }
 
 fn key_row(row: &[bool]) -> String {

@@ -43,6 +43,8 @@ fn runs() -> Vec<(Config, Trace)> {
                "rope_dims": 2, "rope_scaling": {"type": "linear", "factor": 2.0}, "q_temperature": 0.2,
                "q_temperature_floor": 2, "positions": [[0, 1, 5, 6, 7], [2, 3, 4, 8, 9]]}),
         json!({"lambda_init": 0.4, "qk_norm": "rms"}),
+        json!({"disentangled": ["c2p", "p2c"], "position_buckets": 4, "max_relative_positions": 5, "rel_norm_eps": 1e-7}),
+        json!({"disentangled": ["p2c"], "max_relative_positions": 3, "share_att_key": true, "queries": "1..4"}),
         json!({"recurrence": "gated-delta", "qk_norm": "l2", "heads": 2, "v_heads": 4, "d_model": 8, "states": true,
                "lengths": [5, 3], "d_in": null, "bias": null}),
         json!({"recurrence": "kda", "state_chunk": 2, "d_in": null, "bias": null}),

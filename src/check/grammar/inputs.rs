@@ -3,7 +3,9 @@
 use super::Grammar;
 use super::numbers::of_sizes;
 use crate::candidate::cost;
-use program::{Axis, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Step, Strides};
+use program::{
+    Axis, Biasing, Change, Edit, Heads, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Strides,
+};
 
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
@@ -86,6 +88,57 @@ impl Grammar<'_> {
                 );
                 self.add_all(Kind::Input, cost::COMMON, edits, step.name, told);
             }
+            self.parameters_exchanged(step, read, (other, &other_read));
+        }
+    }
+
+    /// A projection and an earlier one with each other's weight and bias.
+    fn parameters_exchanged(
+        &mut self,
+        step: &Step,
+        read: &[Name],
+        (other, other_read): (Name, &[Name]),
+    ) {
+        let ([x, weight, bias], [other_x, other_weight, other_bias]) = (read, other_read) else {
+            return;
+        };
+        let shape = |name: &Name| self.right.step(*name).map(|step| step.axes.shape());
+        let is_alike = [(weight, other_weight), (bias, other_bias)]
+            .iter()
+            .all(|(own, others)| own != others && shape(own) == shape(others));
+        if !is_alike || !matches!(step.op, Op::Linear(Linear::Project { .. })) {
+            return;
+        }
+        let edits = vec![
+            Edit::new(other, Change::Read(vec![*other_x, *weight, *bias])),
+            Edit::new(step.name, Change::Read(vec![*x, *other_weight, *other_bias])),
+        ];
+        let told = tr!(
+            "{weight} and {other_weight}, and their biases, change places, at {other} and here",
+            weight,
+            other_weight,
+            other
+        );
+        self.add_all(Kind::Input, cost::COMMON, edits, step.name, told);
+    }
+
+    /// What a step adds up, where both are computed.
+    pub(super) fn terms(&self, step: &Step) -> Option<[Name; 2]> {
+        let read = self.right.read_by(step);
+        let is_own = |read: &Step| read.name.role() == Role::Computed && read.axes == step.axes;
+        let is_computed = read.iter().all(|read| is_own(read));
+        let names: Vec<Name> = read.iter().map(|read| read.name).collect();
+        let is_sum = step.op == Op::Biasing(Biasing::Add) && is_computed;
+        names.try_into().ok().filter(|_| is_sum)
+    }
+
+    /// A sum without one of its terms.
+    pub(super) fn not_added(&mut self, step: &Step) {
+        let Some([first, second]) = self.terms(step) else { return };
+        for (left, term) in [(first, second), (second, first)] {
+            let alone = Change::Become(Heads::HandOn.into(), vec![left]);
+            let told = tr!("{term} is not added", term);
+            self.add(Kind::Omitted, cost::COMMON, step.name, alone, told);
         }
     }
 

@@ -111,6 +111,7 @@ impl Grammar<'_> {
     /// What can be wrong at a computed step.
     fn computed(&mut self, step: &Step) {
         self.omitted(step);
+        self.not_added(step);
         self.repeated(step);
         self.late_bias(step);
         self.moved(step);

@@ -14,7 +14,8 @@ impl Grammar<'_> {
     pub(super) fn omitted(&mut self, step: &Step) {
         let first = self.right.read_by(step).first().map(|read| read.axes.shape());
         // Slots of which each is read once in a row are told as that.
-        if first == Some(step.axes.shape()) && step.op != Op::Heads(Heads::Gather) {
+        let is_other = step.op == Op::Heads(Heads::Gather) || self.terms(step).is_some();
+        if first == Some(step.axes.shape()) && !is_other {
             let own = self.right.read_by(step);
             let own = own.first().filter(|read| read.axes != step.axes).map(|read| read.name);
             let change = match own {

@@ -31,6 +31,10 @@ const KIN: &[&[Name]] = &[
     &[Name::KRepeated, Name::VRepeated],
     &[Name::QRepeated, Name::KRepeated],
     &[Name::Q, Name::K, Name::V, Name::Output],
+    &[Name::PosK, Name::PosQ],
+    &[Name::C2pPicked, Name::P2cPicked],
+    &[Name::C2p, Name::P2c],
+    &[Name::Scores, Name::C2p, Name::P2c],
 ];
 
 /// Steps and parameters whose gradients code makes in one function.
@@ -137,6 +141,8 @@ fn words(made: &Candidate, at: Name) -> String {
             words = words.replace(&format!("{letter}_{place}"), place);
         }
         for parameter in ["w", "b"] {
+            words =
+                words.replace(&format!("{parameter}_pos_{letter}"), &format!("{parameter}_pos"));
             for end in ["_norm", ""] {
                 words = words
                     .replace(&format!("{parameter}_{letter}{end}"), &format!("{parameter}{end}"));

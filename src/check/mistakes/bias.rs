@@ -2,7 +2,8 @@
 
 use super::{Knob, Other, Range, Sibling, others};
 use program::{
-    Biasing, Distance, Distances, Kind, Relative, RelativeBias, Slip, alibi_slopes, signed, whole,
+    Biasing, Distance, Distances, Kind, Picked, Relative, RelativeBias, Slip, alibi_slopes, signed,
+    whole,
 };
 
 pub fn knobs(own: &Biasing) -> Vec<Knob> {
@@ -25,8 +26,33 @@ pub fn knobs(own: &Biasing) -> Vec<Knob> {
                 true
             })]
         }
+        Biasing::Picked(own) => of_positions(own),
         Biasing::Sum { .. } | Biasing::Add => Vec::new(),
     }
+}
+
+/// The distances of relative positions: what the last bucket is of, and where queries begin.
+fn of_positions(own: &Picked) -> Vec<Knob> {
+    let bound = signed(own.keys.max(own.queries));
+    let (name, first) = (tr!("position of the first query"), own.first as f64);
+    let first = Knob::new(own, (name, first), Range::Whole(0, bound), &[], |own, first| {
+        whole(first).map(|first| own.first = first).is_some()
+    });
+    let usual = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+    let (name, most) = ("max_relative_positions", own.max_distance as f64);
+    let near = [&[most + 1.0, most - 1.0], &usual[..]].concat();
+    let most = Knob::new(own, (name, most), Range::Whole(2, 1024), &near, |own, most| {
+        whole(most).map(|most| own.max_distance = most).is_some()
+            && own.max_distance > own.span / 2 + 1
+    });
+    let most = own.is_logarithmic.then_some(most);
+    let (name, last) = (tr!("row of distance 0"), 2 * signed(own.span) - 1);
+    let near = [own.span as f64 - 1.0, own.span as f64 + 1.0, 0.0];
+    let zero =
+        Knob::new(own, (name, own.zero as f64), Range::Whole(0, last), &near, |own, zero| {
+            whole(zero).map(|zero| own.zero = zero).is_some()
+        });
+    [first, zero].into_iter().chain(most).collect()
 }
 
 fn of_relative(own: &Relative) -> Vec<Knob> {
@@ -71,6 +97,7 @@ pub fn siblings(own: &Biasing) -> Vec<Sibling> {
         Biasing::Slopes { slopes } => other_slopes(slopes),
         Biasing::Distances(own) => other_distances(own),
         Biasing::Relative(own) => other_buckets(own),
+        Biasing::Picked(own) => other_positions(own),
         Biasing::Sum { .. } => Vec::new(),
     }
 }
@@ -170,4 +197,37 @@ fn other_buckets(own: &Relative) -> Vec<Sibling> {
         ],
     };
     others(own, Kind::Replaced, rows)
+}
+
+fn other_positions(own: &Picked) -> Vec<Sibling> {
+    let backwards: Other<Picked> =
+        ("the distance is key − query, not query − key", |own| own.is_backwards ^= true);
+    let absolute: Other<Picked> =
+        ("the distance has no sign: earlier and later keys are alike", |own| {
+            own.is_absolute = true;
+        });
+    let turned: Other<Picked> = if own.is_of_keys {
+        ("it is not transposed: the products of each key stand in the row of a query", |own| {
+            own.is_turned ^= true;
+        })
+    } else {
+        ("it is transposed: the products of each query stand in the column of a key", |own| {
+            own.is_turned ^= true;
+        })
+    };
+    let both: Other<Picked> =
+        ("rows and columns change places, and the distance has the other sign", |own| {
+            own.is_backwards ^= true;
+            own.is_turned ^= true;
+        });
+    let mut rows = vec![backwards, absolute, turned, both];
+    if own.is_logarithmic {
+        rows.push((
+            "every distance has a position of its own, up to the last: no logarithm",
+            |own| {
+                own.is_logarithmic = false;
+            },
+        ));
+    }
+    others(own, Kind::Replaced, &rows)
 }

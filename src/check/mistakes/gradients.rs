@@ -32,6 +32,12 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
                 tr!("each pair overwrites what others of its bucket gave: they are not added up");
             vec![Sibling::new(Gradient::Table { relative, axes, is_last }, Kind::Replaced, told)]
         }
+        Gradient::Picked { picked, axes, is_last } => {
+            let (picked, axes, is_last) = (picked.clone(), axes.clone(), !is_last);
+            let told =
+                tr!("each pair overwrites what others of its bucket gave: they are not added up");
+            vec![Sibling::new(Gradient::Picked { picked, axes, is_last }, Kind::Replaced, told)]
+        }
         Gradient::NormWeight { norm, axes } => {
             // Raised to 0, the root is 1.
             let (norm, axes) = (Norm { power: 0.0, ..norm.clone() }, axes.clone());

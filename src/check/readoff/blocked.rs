@@ -245,8 +245,7 @@ mod tests {
             other_rows(&other, &causal, &dims).as_deref(),
             Some("query rows 1 see the keys 1, 2")
         );
-        let steps =
-            "query rows 0, 1 see the keys 0, 1, and each row one more than the one before";
+        let steps = "query rows 0, 1 see the keys 0, 1, and each row one more than the one before";
         let none = both(&|_, _| false);
         assert_eq!(other_rows(&causal, &none, &dims).as_deref(), Some(steps));
     }

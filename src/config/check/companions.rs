@@ -39,7 +39,7 @@ pub fn companions(s: &Settings) -> Result<()> {
 const BEFORE_SCORES: [&str; 8] = ["x", "memory", "memory_v", "q", "k", "v", "weights", "past"];
 
 /// What a run that starts at its scores does not come to.
-const BESIDE_SCORES: [&str; 12] = [
+const BESIDE_SCORES: [&str; 13] = [
     "add_bias_kv",
     "add_zero_attn",
     "rope",
@@ -52,6 +52,7 @@ const BESIDE_SCORES: [&str; 12] = [
     "concat_norm",
     "kv_lora_rank",
     "lambda_init",
+    "disentangled",
 ];
 
 /// Refuses what a run that starts at what it is given does not come to.

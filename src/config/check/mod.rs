@@ -1,6 +1,7 @@
 //! What a config is refused for, and why.
 
 mod companions;
+mod disentangled;
 mod latents;
 mod masks;
 mod norms;
@@ -83,6 +84,7 @@ pub(crate) fn check(c: &Config) -> Result<()> {
     masks::check(c)?;
     parts::check(c)?;
     recurrence::check(c)?;
+    disentangled::check(c)?;
     tokens(c)
 }
 

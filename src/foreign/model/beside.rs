@@ -3,9 +3,12 @@
 use serde_json::Value;
 
 use super::Model;
-use super::family::{Eps, Sees, Turned};
+use super::family::{Eps, Sees, Turned, When};
 use base::error::{Error, Result};
-use config::{NormOver, OtherNorm, Settings};
+use config::{NormOver, OtherNorm, PositionTerm, Settings};
+
+/// The key of the terms of relative position that scores have.
+pub(super) const POSITION_TERMS: &str = "pos_att_type";
 
 impl Model<'_> {
     /// The norm of queries and keys.
@@ -76,25 +79,51 @@ impl Model<'_> {
         Err(self.config.refused(what, &fix))
     }
 
-    /// How many terms a key lists, as an array or with | between.
-    pub(super) fn terms(&self, key: &str) -> usize {
-        match self.config.get(key) {
-            Some(Value::Array(terms)) => terms.len(),
-            Some(Value::String(terms)) => terms.split('|').count(),
-            _ => 0,
-        }
+    /// The terms of relative position that scores have, as an array or with | between.
+    pub(super) fn terms(&self) -> Vec<PositionTerm> {
+        let listed: Vec<&str> = match self.config.get(POSITION_TERMS) {
+            Some(Value::Array(terms)) => terms.iter().filter_map(Value::as_str).collect(),
+            Some(Value::String(terms)) => terms.split('|').collect(),
+            _ => Vec::new(),
+        };
+        let is_listed = |term: &&PositionTerm| {
+            listed.iter().any(|own| own.trim().eq_ignore_ascii_case(term.name()))
+        };
+        PositionTerm::ALL.iter().filter(is_listed).copied().collect()
     }
 
-    /// Refuses a layer whose scores have biases that nothing gives.
-    pub(super) fn refuse_no_bias(&self) -> Result<()> {
-        if self.has_bias || !self.config.holds(self.family.given_bias)? {
-            return Ok(());
+    /// Whether the layer's run computes these terms: where they are not given as what is added to the scores.
+    pub(super) fn has_terms(&self) -> Result<bool> {
+        let is_computed = !self.has_bias && self.config.holds(self.family.disentangled)?;
+        Ok(is_computed && !self.terms().is_empty())
+    }
+
+    /// The terms of content and relative position.
+    pub(super) fn disentangled(&self) -> Result<Settings> {
+        let config = &self.config;
+        if !self.has_terms()? {
+            return Ok(Settings::default());
         }
-        let what = tr!(
-            "its scores have biases that come from parts of the model that are not supported, and they are not given"
-        );
-        let fix = tr!("give what its module adds to the scores by `attn_bias=FILE`");
-        Err(self.config.refused(what, fix))
+        // What is below 1 is none.
+        let stated = |key| match config.number(key)? {
+            Some(number) if number < 1.0 => Ok::<_, Error>(None),
+            _ => config.size(key),
+        };
+        let most = match stated("max_relative_positions")? {
+            Some(most) => most,
+            None => config.sized(("max_position_embeddings", 512))?,
+        };
+        let norms = config.get("norm_rel_ebd").and_then(Value::as_str).unwrap_or_default();
+        let is_normed = norms.split('|').any(|own| own.trim().eq_ignore_ascii_case("layer_norm"));
+        let eps = is_normed.then(|| self.eps(("layer_norm_eps", 1e-7))).transpose()?;
+        Ok(Settings {
+            disentangled: Some(self.terms()),
+            position_buckets: stated("position_buckets")?,
+            max_relative_positions: Some(most),
+            share_att_key: config.holds(When::If("share_att_key", false))?.then_some(true),
+            rel_norm_eps: eps,
+            ..Settings::default()
+        })
     }
 
     fn eps(&self, (key, otherwise): Eps) -> Result<f64, Error> {

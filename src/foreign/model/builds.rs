@@ -39,7 +39,7 @@ pub const PLAIN: Family = Family {
     relative: None,
     chunk: None,
     sinks: Sinks::None,
-    given_bias: When::Never,
+    disentangled: When::Never,
     adds_residual: false,
     refused: &[],
     k_eq_v: When::Never,

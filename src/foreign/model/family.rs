@@ -66,8 +66,8 @@ pub struct Family {
     pub chunk: Option<(&'static str, usize)>,
     /// The layers whose heads have a score that is no key's.
     pub sinks: Sinks,
-    /// Whether its scores have biases that are made of more than is traced, and are to be given.
-    pub given_bias: When,
+    /// Whether its scores have terms of content and relative position, which `pos_att_type` names.
+    pub disentangled: When,
     /// Whether its module adds the residual to what it gives.
     pub adds_residual: bool,
     /// What some of its models have and is not traced.
@@ -291,8 +291,8 @@ pub enum Scale {
     Key(&'static str, Option<f64>),
     /// 1/√`d_k` times the square of what yarn's factor and `mscale_all_dim` make: 0.1 · mscale · ln factor + 1.
     RootYarn,
-    /// One over the root of `d_k` times 1 + n, where a key lists n terms of the scores beside the products.
-    RootOfTerms(&'static str),
+    /// One over the root of `d_k` times 1 + n, where `pos_att_type` lists n terms of the scores beside the products.
+    RootOfTerms,
     /// This number.
     By(f64),
     /// GPT-2's: 1/√`d_k` unless `scale_attn_weights` is false, divided by the number of the layer if

@@ -1,5 +1,6 @@
 //! Which keys of a config a family's row names.
 
+use super::beside::POSITION_TERMS;
 use super::family::{Family, HeadDim, KeyHeads, Pattern, Scale, Sees, Turned, When};
 
 impl Family {
@@ -38,7 +39,7 @@ impl Family {
         keys.extend(self.clip);
         keys.extend(self.shared.map(|(key, _)| key));
         let gate = self.gate.map(|(_, when)| when);
-        let own = [self.bias, self.alibi, self.k_eq_v, self.given_bias].map(Some);
+        let own = [self.bias, self.alibi, self.k_eq_v, self.disentangled].map(Some);
         let others = own.into_iter().chain([values, gate]);
         let whens = others.chain([norm, rope, window, temperature]);
         keys.extend(whens.flatten().filter_map(When::key));
@@ -50,10 +51,8 @@ impl Family {
             keys.extend(Some("no_rope_layers").filter(|_| rope.layers == Turned::Listed));
         }
         match self.scale {
-            Scale::RootTimes(key)
-            | Scale::RootOf(key, _)
-            | Scale::Key(key, _)
-            | Scale::RootOfTerms(key) => keys.push(key),
+            Scale::RootTimes(key) | Scale::RootOf(key, _) | Scale::Key(key, _) => keys.push(key),
+            Scale::RootOfTerms => keys.push(POSITION_TERMS),
             Scale::Gpt2 => keys.push("scale_attn_by_inverse_layer_idx"),
             Scale::Root | Scale::RootYarn | Scale::By(_) => {}
         }

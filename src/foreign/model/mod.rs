@@ -194,7 +194,6 @@ impl Model<'_> {
             }
         }
         self.refuse_shared(layers)?;
-        self.refuse_no_bias()?;
         let is_cross = matches!(self.part.sees, Sees::Memory);
         let (d_model, heads) = self.sizes()?;
         let window = if is_cross { None } else { self.window()? };
@@ -233,7 +232,13 @@ impl Model<'_> {
                 Sinks::Sliding => Some(self.kind()? == Kind::Sliding).filter(|slides| *slides),
             },
             prefix: self.layer.map(|layer| self.part.path.replace("{}", &layer.to_string())),
-            ..self.norm()?.over(self.beside()?).over(self.latent()?).over(rope).over(relative)
+            ..self
+                .norm()?
+                .over(self.beside()?)
+                .over(self.latent()?)
+                .over(rope)
+                .over(relative)
+                .over(self.disentangled()?)
         })
     }
 
@@ -382,8 +387,10 @@ impl Model<'_> {
                 None => Ok(None),
             },
             Scale::By(scale) => Ok(Some(scale)),
-            Scale::RootOfTerms(key) => {
-                let width = self.head_dim()?.unwrap_or(1).saturating_mul(1 + self.terms(key));
+            // That of a run with the terms itself.
+            Scale::RootOfTerms if self.has_terms()? => Ok(None),
+            Scale::RootOfTerms => {
+                let width = self.head_dim()?.unwrap_or(1).saturating_mul(1 + self.terms().len());
                 Ok(Some(1.0 / self::root(width)))
             }
             Scale::RootTimes(key) => match config.number(key)? {

@@ -6,6 +6,7 @@ use super::alibi::{Distance, Distances};
 use super::collect::Collect;
 use super::gradient::Gradient;
 use super::mask::{broadcasts, joined};
+use super::picked::Picked;
 use super::position::shift_rows;
 use super::relative::Relative;
 use crate::adjoint::Adjoint;
@@ -30,6 +31,8 @@ pub enum Biasing {
     Distances(Distances),
     /// (head, query, key): learned biases of relative positions. Reads a table (bucket, head).
     Relative(Relative),
+    /// (batch, head, query, key): of the products with all relative positions, that of each key's distance.
+    Picked(Picked),
     /// Position biases and a float mask added up in f64, as one number of the run's type. Reads one or more of them.
     Sum {
         /// The type of the run.
@@ -64,6 +67,7 @@ impl Operation for Biasing {
                 let biases = table.contiguous()?.index_select(&rows, 0)?.t()?.contiguous()?;
                 biases.reshape((heads, own.queries, own.keys))?
             }
+            (Self::Picked(own), [products]) => own.value(products)?,
             (Self::Sum { dtype }, [only]) => only.to_dtype(*dtype)?,
             (Self::Sum { dtype }, [first, others @ ..]) => {
                 let wide = first.to_dtype(DType::F64)?;
@@ -72,7 +76,14 @@ impl Operation for Biasing {
                 others.iter().try_fold(wide, add)?.to_dtype(*dtype)?
             }
             (Self::Add, [scores, bias]) => scores.broadcast_add(bias)?,
-            (Self::Distances(_) | Self::Relative(_) | Self::Sum { .. } | Self::Add, _) => {
+            (
+                Self::Distances(_)
+                | Self::Relative(_)
+                | Self::Picked(_)
+                | Self::Sum { .. }
+                | Self::Add,
+                _,
+            ) => {
                 return Err(Misread.into());
             }
         })
@@ -88,11 +99,17 @@ impl Operation for Biasing {
                 own.fits(*rows)?;
                 Ok(vec![*heads, (Query, own.queries), (Key, own.keys)])
             }
+            (Self::Picked(own), [products]) => own.axes(products),
             (Self::Sum { .. }, _) => joined(inputs),
             (Self::Add, [scores, bias]) if broadcasts(bias, scores) => Ok(scores.to_vec()),
-            (Self::Slopes { .. } | Self::Distances(_) | Self::Relative(_) | Self::Add, _) => {
-                Err(Misread)
-            }
+            (
+                Self::Slopes { .. }
+                | Self::Distances(_)
+                | Self::Relative(_)
+                | Self::Picked(_)
+                | Self::Add,
+                _,
+            ) => Err(Misread),
         }
     }
 
@@ -121,6 +138,7 @@ impl Operation for Biasing {
                 if own.factor == 1.0 { product } else { format!("{product} · {}", own.factor) }
             }
             Self::Relative(own) => own.formula(read::<1, _>(names)?[0]),
+            Self::Picked(own) => own.formula(read::<1, _>(names)?[0]),
             Self::Sum { .. } | Self::Add => return Err(Misread),
         })
     }
@@ -139,7 +157,7 @@ impl Operation for Biasing {
                 Pattern::Sum(vec![Products::one([Multiplier::Listed(0, slopes)])])
             }
             // They differ from cell to cell.
-            Self::Distances(_) | Self::Relative(_) => Pattern::ByCell,
+            Self::Distances(_) | Self::Relative(_) | Self::Picked(_) => Pattern::ByCell,
         }
     }
 
@@ -162,6 +180,7 @@ impl Operation for Biasing {
                 let ([table], [head, query, key]) = (read(inputs)?, at(cell)?);
                 vec![table.at(&[own.row(query, key), head])?]
             }
+            Self::Picked(own) => return own.terms(inputs, cell),
             Self::Slopes { .. } | Self::Sum { .. } | Self::Add => return Ok(Vec::new()),
         };
         Ok(vec![Term(factors)])
@@ -175,11 +194,18 @@ impl Operation for Biasing {
                 let (relative, axes) = (relative.clone(), own.iter().collect());
                 Adjoint::on_gradient(Gradient::Table { relative, axes, is_last: false })
             }
+            Self::Picked(picked) => {
+                let (picked, axes) = (picked.clone(), own.iter().collect());
+                Adjoint::on_gradient(Gradient::Picked { picked, axes, is_last: false })
+            }
             Self::Sum { .. } | Self::Add => Collect::of_broadcast(own, value),
         }
     }
 
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
+        if let Self::Picked(own) = self {
+            return own.clone().narrowed(part).map(Self::Picked);
+        }
         let mut own = self.clone();
         if let (Self::Distances(own), Part::Rows(rows)) = (&mut own, part) {
             shift_rows(&mut own.shifts, signed(rows.first));
@@ -187,7 +213,7 @@ impl Operation for Biasing {
         let grid = match &mut own {
             Self::Distances(own) => Some((&mut own.first, &mut own.queries, &mut own.keys)),
             Self::Relative(own) => Some((&mut own.first, &mut own.queries, &mut own.keys)),
-            Self::Slopes { .. } | Self::Sum { .. } | Self::Add => None,
+            Self::Slopes { .. } | Self::Picked(_) | Self::Sum { .. } | Self::Add => None,
         };
         match (grid, part) {
             (Some((first, queries, _)), Part::Rows(rows)) => {
@@ -201,7 +227,7 @@ impl Operation for Biasing {
 
     fn flops(&self, inputs: &[&Axes], output: &Axes) -> u128 {
         output.count().saturating_mul(match self {
-            Self::Slopes { .. } | Self::Relative(_) => 0,
+            Self::Slopes { .. } | Self::Relative(_) | Self::Picked(_) => 0,
             Self::Distances(_) | Self::Add => 1,
             Self::Sum { .. } => inputs.len().saturating_sub(1) as u128,
         })

@@ -7,6 +7,7 @@ use super::functions::Map;
 use super::loops;
 use super::norm::Norm;
 use super::pairs::OfPairs;
+use super::picked::Picked;
 use super::product::{Product, beside_zeros};
 use super::relative::Relative;
 use crate::adjoint::Adjoint;
@@ -75,6 +76,16 @@ pub enum Gradient {
         /// Whether each pair overwrites what those before it gave, as faulty code does.
         is_last: bool,
     },
+    /// Of products with all relative positions, of which some were picked: the sum over all pairs of each. Reads d (batch,
+    /// head, query, key).
+    Picked {
+        /// Which pairs read which product.
+        picked: Picked,
+        /// The axes of the products.
+        axes: Vec<Dim>,
+        /// Whether each pair overwrites what those before it gave, as faulty code does.
+        is_last: bool,
+    },
 }
 
 impl Operation for Gradient {
@@ -126,6 +137,10 @@ impl Operation for Gradient {
                 let [d] = read(inputs)?;
                 relative.gradient(d, &sizes(axes), *is_last)?
             }
+            Self::Picked { picked, axes, is_last } => {
+                let [d] = read(inputs)?;
+                picked.gradient(d, &sizes(axes), *is_last)?
+            }
         })
     }
 
@@ -175,6 +190,9 @@ impl Operation for Gradient {
             {
                 Ok(axes.clone())
             }
+            (Self::Picked { picked, axes, .. }, [d]) if picked.axes(axes)? == *d => {
+                Ok(axes.clone())
+            }
             _ => Err(Misread),
         }
     }
@@ -210,7 +228,9 @@ impl Operation for Gradient {
                 let normed = norm.formula(second, &[]);
                 tr!("Σ {first} · {normed} over rows", first, normed)
             }
-            Self::Table { .. } => tr!("Σ {first} over the pairs of each bucket", first),
+            Self::Table { .. } | Self::Picked { .. } => {
+                tr!("Σ {first} over the pairs of each bucket", first)
+            }
         })
     }
 
@@ -249,7 +269,8 @@ impl Operation for Gradient {
             | Self::Norm(_)
             | Self::NormWeight { .. }
             | Self::Pairs(_)
-            | Self::Table { .. } => Pattern::ByCell,
+            | Self::Table { .. }
+            | Self::Picked { .. } => Pattern::ByCell,
         }
     }
 
@@ -270,7 +291,7 @@ impl Operation for Gradient {
             Self::Softmax => output.count().saturating_mul(2),
             Self::Sinks => numbers(0).saturating_mul(5),
             Self::SoftCap { .. } | Self::Gate { .. } => output.count().saturating_mul(4),
-            Self::Clip { .. } | Self::Table { .. } => numbers(0),
+            Self::Clip { .. } | Self::Table { .. } | Self::Picked { .. } => numbers(0),
             Self::Pairs(_) => numbers(0).saturating_mul(2),
             Self::Norm(_) => output.count().saturating_mul(8),
             Self::NormWeight { .. } => numbers(0).saturating_mul(6),

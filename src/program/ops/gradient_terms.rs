@@ -46,6 +46,7 @@ impl Gradient {
                 rows.map(term).collect()
             }
             Self::Table { relative, .. } => bucket(relative, read(inputs)?, at(cell)?),
+            Self::Picked { picked, .. } => picked.collected(read(inputs)?, at(cell)?),
             Self::Pairs(own) => own.terms(inputs, cell),
             Self::Product(_)
             | Self::Collect(_)

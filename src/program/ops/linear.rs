@@ -3,11 +3,11 @@
 use candle_core::Tensor;
 
 use super::collect::Collect;
-use super::matmul::{expand, expanded, of_heads, product, spread};
+use super::matmul::{expand, expanded, of_heads, product, shared, spread};
 use super::product::Product;
 use crate::adjoint::Operand::{Gradient as Of, Input};
 use crate::adjoint::{Adjoint, dims};
-use crate::axis::Axis::{Head, HeadDim, Key, Model, Query};
+use crate::axis::Axis::{Batch, Bucket, Head, HeadDim, Key, Model, Query};
 use crate::axis::{Axes, Axis, Dim};
 use crate::misread::Misread;
 use crate::operation::Operation;
@@ -27,7 +27,8 @@ pub enum Linear {
         /// The rows of x that are projected, if not all are.
         rows: Option<QueryRows>,
     },
-    /// Q · Kᵀ of every head. Reads queries and keys (batch, head, token, `head_dim`).
+    /// Q · Kᵀ of every head. Reads queries and keys (batch, head, token, `head_dim`), or in place of the keys those of all
+    /// relative positions (1, head, bucket, `head_dim`), which are the same for every item.
     DotProduct,
     /// Weights · V of every head. Reads weights (batch, head, query, key) and values (batch, head, key, `head_dim`).
     WeightedSum,
@@ -44,8 +45,8 @@ impl Operation for Linear {
     fn value(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let [left, right, bias @ ..] = inputs else { return Err(Misread.into()) };
         match self {
-            Self::DotProduct => product(left, right, true),
-            Self::WeightedSum => product(left, right, false),
+            Self::DotProduct => product(left, &shared(right, left)?, true),
+            Self::WeightedSum => product(left, &shared(right, left)?, false),
             Self::Absorb => {
                 let weight = of_heads(right, left.dim(1)?)?;
                 let left = left.narrow(3, 0, weight.dim(2)?)?.contiguous()?;
@@ -99,6 +100,16 @@ impl Operation for Linear {
             {
                 Ok(vec![*b, *h, *q, *s])
             }
+            (Self::DotProduct, [[b, h, t, d], [(Batch, 1), k_h, p @ (Bucket, _), k_d]])
+                if (h, d) == (k_h, k_d) =>
+            {
+                Ok(vec![*b, *h, *t, *p])
+            }
+            (Self::WeightedSum, [[b, h, t, p @ (Bucket, _)], [(Batch, 1), v_h, v_p, d]])
+                if (h, p) == (v_h, v_p) =>
+            {
+                Ok(vec![*b, *h, *t, *d])
+            }
             (Self::WeightedSum, [[b, h, q, s @ (Key, _)], [v_b, v_h, v_s, d]])
                 if (b, h, s) == (v_b, v_h, v_s) =>
             {
@@ -134,14 +145,16 @@ impl Operation for Linear {
         let (heads, own) = rows_of_heads(inputs);
         let of_head = || Place::listed(1, (0..heads).map(|head| head * own));
         let on = |axes: &[usize]| axes.iter().copied().map(Place::on).collect::<Vec<_>>();
+        let item = if is_of_positions(inputs) { Place::fixed() } else { Place::on(0) };
+        let beside = |axes: &[usize]| [vec![item.clone()], on(axes)].concat();
         let (left, right) = match self {
             Self::Project { rows, .. } => {
                 let first = rows.map_or(0, |rows| rows.first);
                 let row = [Place::on(0), Place::on(1).moved(first), Place::on(3)];
                 (row.to_vec(), on(&[2, 3]))
             }
-            Self::DotProduct => (on(&[0, 1, 2, 4]), on(&[0, 1, 3, 4])),
-            Self::WeightedSum => (on(&[0, 1, 2, 4]), on(&[0, 1, 4, 3])),
+            Self::DotProduct => (on(&[0, 1, 2, 4]), beside(&[1, 3, 4])),
+            Self::WeightedSum => (on(&[0, 1, 2, 4]), beside(&[1, 4, 3])),
             Self::Absorb => (on(&[0, 1, 2, 4]), vec![of_head().and(Place::on(4)), Place::on(3)]),
             Self::Expand => (on(&[0, 1, 2, 4]), vec![of_head().and(Place::on(3)), Place::on(4)]),
         };
@@ -161,6 +174,9 @@ impl Operation for Linear {
             }
             (Self::Project { .. }, _) => Collect::of_broadcast(&Axes::new(axes), value),
             (Self::DotProduct, 0) => Adjoint::of(Self::WeightedSum, [Of, Input(1)]),
+            (Self::DotProduct, _) if is_of_positions(inputs) => {
+                Adjoint::of(Product::OfItems { axes }, [Of, Input(0)])
+            }
             (Self::DotProduct, _) => Adjoint::of(Product::Transposed, [Of, Input(0)]),
             (Self::WeightedSum, 0) => Adjoint::of(Self::DotProduct, [Of, Input(1)]),
             (Self::WeightedSum, _) => Adjoint::of(Product::Transposed, [Input(0), Of]),
@@ -234,6 +250,11 @@ impl Linear {
             }
         }
     }
+}
+
+/// Whether the second input is of relative positions, and the same for every item.
+fn is_of_positions(inputs: &[&Axes]) -> bool {
+    inputs.get(1).is_some_and(|right| right.iter().nth(2).is_some_and(|(axis, _)| axis == Bucket))
 }
 
 /// The number of heads, and the rows of the weight that each of them has.

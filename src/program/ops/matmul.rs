@@ -40,6 +40,11 @@ pub fn spread(weight: &Tensor, heads: &Tensor) -> candle_core::Result<Tensor> {
     weight.broadcast_as((heads.dim(0)?, count, rows, columns))?.contiguous()
 }
 
+/// What is the same for every item of a batch, for each of them.
+pub fn shared(right: &Tensor, left: &Tensor) -> candle_core::Result<Tensor> {
+    if right.dim(0)? == left.dim(0)? { Ok(right.clone()) } else { spread(right, left) }
+}
+
 /// left · right, or left · rightᵀ, in which a sum of zeros is +0 as in PyTorch: candle leaves −0 where one or two products are
 /// added.
 pub fn product(left: &Tensor, right: &Tensor, is_transposed: bool) -> Result<Tensor> {

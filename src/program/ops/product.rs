@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::matmul::{expand, expanded, product, turned_product};
-use crate::axis::Axis::{Key, Query};
+use crate::axis::Axis::{Bucket, Key, Query};
 use crate::axis::{Axes, Dim, sizes};
 use crate::misread::{Misread, read};
 use crate::part::QueryRows;
@@ -37,6 +37,12 @@ pub enum Product {
         /// The axes of the weight (heads · features, latent).
         axes: Vec<Dim>,
     },
+    /// Aᵀ · B of every head, added up over the items: of what is the same for every item in a product. Reads A (batch, head,
+    /// token, bucket) and B (batch, head, token, `head_dim`).
+    OfItems {
+        /// The axes of what is the same (1, head, bucket, `head_dim`).
+        axes: Vec<Dim>,
+    },
     /// d · Wᵀ, head by head, and zeros behind: of the heads whose first features met a weight. Reads d (batch, head, query,
     /// latent) and W (heads · features, latent).
     Expand {
@@ -67,6 +73,10 @@ impl Product {
             Self::Transposed => {
                 let [left, right] = read(inputs)?;
                 turned_product(left, right)?
+            }
+            Self::OfItems { .. } => {
+                let [left, right] = read(inputs)?;
+                turned_product(left, right)?.sum_keepdim(0)?
             }
             Self::OfHeads { axes } => {
                 let [left, right] = read(inputs)?;
@@ -108,6 +118,12 @@ impl Product {
             {
                 Ok(axes.clone())
             }
+            (Self::OfItems { axes }, [[b, h, t, p @ (Bucket, _)], [o_b, o_h, o_t, d]])
+                if (b, h, t) == (o_b, o_h, o_t)
+                    && matches!(axes.as_slice(), [(_, 1), rest @ ..] if rest == [*h, *p, *d]) =>
+            {
+                Ok(axes.clone())
+            }
             (Self::Expand { axes }, _) => {
                 let made = expanded(inputs)?;
                 let fits = |((own, size), (other, all)): (&Dim, &Dim)| own == other && size <= all;
@@ -130,6 +146,7 @@ impl Product {
                 let end = from + count;
                 tr!("{first} · {second} in rows {from} to {end}, else 0", first, second, from, end)
             }
+            Self::OfItems { .. } => tr!("{first}ᵀ · {second}, added up over items", first, second),
             Self::OfHeads { .. } => tr!("{first}ᵀ · {second}, head by head", first, second),
             Self::Expand { .. } => tr!("{first} · {second}ᵀ, head by head", first, second),
         }
@@ -173,6 +190,16 @@ impl Product {
                 let made = Products::many(size(0, 3), Read::of(0, on(&[0, 1, 2, 4])), weight);
                 beside_zeros(made, (3, 0, own, all))
             }
+            Self::OfItems { .. } => {
+                let (items, tokens) = (size(0, 0), size(0, 2).max(1));
+                let part = |of: fn(usize, usize) -> usize| {
+                    Place::listed(4, (0..items * tokens).map(|at| of(at, tokens)))
+                };
+                let (item, token) = (|| part(|at, of| at / of), || part(|at, of| at % of));
+                let left = Read::of(0, [item(), Place::on(1), token(), Place::on(2)]);
+                let right = Read::of(1, [item(), Place::on(1), token(), Place::on(3)]);
+                sum(Products::many(items * tokens, left, right))
+            }
             Self::Weight { rows, .. } => {
                 let (items, tokens) = (size(0, 0), size(0, 1));
                 let part = |of: fn(usize, usize) -> usize| {
@@ -198,7 +225,11 @@ impl Product {
                 let inner = inputs.first().map_or(0, |heads| heads.last_size());
                 output.count().saturating_mul(2 * inner)
             }
-            Self::Input { .. } | Self::Weight { .. } | Self::Transposed | Self::OfHeads { .. } => {
+            Self::Input { .. }
+            | Self::Weight { .. }
+            | Self::Transposed
+            | Self::OfItems { .. }
+            | Self::OfHeads { .. } => {
                 let [d, other] = inputs else { return 0 };
                 d.count().saturating_mul(2 * other.last_size())
             }

@@ -23,10 +23,12 @@ use base::error::Result;
 pub enum Scaling {
     /// A norm.
     Norm(Norm),
-    /// Scores / √`d_k`.
+    /// Scores / √`d_k`, or of n terms / √(n · `d_k`).
     Root {
         /// The features of a head, `d_k`.
         head_dim: usize,
+        /// How many terms scores are the sum of.
+        terms: usize,
     },
     /// Numbers · a factor: scores in place of 1/√`d_k`, or values.
     By {
@@ -65,7 +67,7 @@ impl Scaling {
     #[must_use]
     pub fn factor(&self) -> Option<f64> {
         match self {
-            Self::Root { head_dim } => Some(root(*head_dim).recip()),
+            Self::Root { head_dim, terms } => Some(root(*head_dim, *terms).recip()),
             Self::By { factor } => Some(*factor),
             _ => None,
         }
@@ -77,7 +79,9 @@ impl Operation for Scaling {
         let [x, others @ ..] = inputs else { return Err(Misread.into()) };
         Ok(match self {
             Self::Norm(norm) => norm.value(x, others)?,
-            Self::Root { head_dim } => x.broadcast_div(&number(root(*head_dim), x)?)?,
+            Self::Root { head_dim, terms } => {
+                x.broadcast_div(&number(root(*head_dim, *terms), x)?)?
+            }
             Self::By { factor } => x.broadcast_mul(&number(*factor, x)?)?,
             Self::SoftCap { cap } => {
                 let cap = number(*cap, x)?;
@@ -94,8 +98,8 @@ impl Operation for Scaling {
     #[allow(clippy::cast_possible_truncation, reason = "the type of the numbers")]
     fn rows<'a>(&'a self, read: &[usize], _: &[&'a Tensor]) -> Option<Rows<'a>> {
         match self {
-            Self::Root { head_dim } => {
-                let root = root(*head_dim) as f32;
+            Self::Root { head_dim, terms } => {
+                let root = root(*head_dim, *terms) as f32;
                 Rows::mapped(read, move |number| number / root)
             }
             Self::By { factor } => {
@@ -132,7 +136,7 @@ impl Operation for Scaling {
         let [x, others @ ..] = names else { return Err(Misread) };
         match self {
             Self::Norm(norm) => Ok(norm.formula(x, others)),
-            Self::Root { .. } => Ok(format!("{x} / √d_k")),
+            Self::Root { terms, .. } => Ok(format!("{x} / {}", of_terms(*terms))),
             Self::Temperature(temperature) => Ok(temperature.formula(x)),
             Self::By { .. }
             | Self::SoftCap { .. }
@@ -149,7 +153,10 @@ impl Operation for Scaling {
         let times = |name: String, by| vec![own().into(), Multiplier::Number(name, by, None)];
         let factors = match self {
             Self::Norm(norm) => return norm.pattern(inputs),
-            Self::Root { head_dim } => times(format!("1 / √{head_dim}"), root(*head_dim).recip()),
+            Self::Root { head_dim, terms } => {
+                let root = root(*head_dim, *terms);
+                times(format!("1 / √{}", head_dim.saturating_mul(*terms)), root.recip())
+            }
             Self::By { factor } => times("scale".to_owned(), *factor),
             Self::SoftCap { cap } => vec![
                 Multiplier::Number("softcap".to_owned(), *cap, None),
@@ -225,8 +232,9 @@ impl Operation for Scaling {
     }
 
     fn facts(&self) -> Facts {
-        let Self::Root { head_dim } = self else { return Facts::default() };
-        let constant = ("√d_k", format!("√{head_dim}"), root(*head_dim));
+        let Self::Root { head_dim, terms } = self else { return Facts::default() };
+        let made = format!("√{}", head_dim.saturating_mul(*terms));
+        let constant = (of_terms(*terms), made, root(*head_dim, *terms));
         Facts { constant: Some(constant), ..Facts::default() }
     }
 }
@@ -252,8 +260,17 @@ fn of_norm(norm: &Norm, input: usize, inputs: &[&Axes], value: &Axes) -> Adjoint
     }
 }
 
-fn root(head_dim: usize) -> f64 {
-    (head_dim as f64).sqrt()
+fn root(head_dim: usize, terms: usize) -> f64 {
+    (head_dim as f64 * terms as f64).sqrt()
+}
+
+/// What scores of so many terms are divided by.
+fn of_terms(terms: usize) -> &'static str {
+    match terms {
+        0 | 1 => "√d_k",
+        2 => "√(2 · d_k)",
+        _ => "√(3 · d_k)",
+    }
 }
 
 /// A number as a tensor of the type that it is to meet.
