@@ -304,6 +304,14 @@ fn what_was_not_recorded_may_be_wrong() {
 /// Some tensors of modules, without records of attentions and without parameters.
 #[test]
 fn mistakes_are_named_in_plain_dumps() {
+    // Chunks of unequal lengths, with what nothing is beside.
+    let norms = compared(&at("llama-reference"), &at("llama-norms-exchanged"));
+    // The name says nothing, and the numbers do.
+    let beside = ["model.layers.0.post_attention_layernorm.out", "layers.0.second"];
+    let beside = (beside[0].to_owned(), beside[1].to_owned());
+    assert!(norms.matches.contains(&beside), "{:?}", norms.matches);
+    let chunks = compared(&at("llama-reference"), &at("llama-chunks"));
+    assert!(chunks.is_same() && chunks.compared() > 6, "{:?}", wrong_parts(&chunks));
     assert!(compared(&at("bloom-reference"), &at("bloom-dense")).is_same());
     for (reference, port, first, mistake) in [
         (
@@ -342,6 +350,24 @@ fn mistakes_are_named_in_plain_dumps() {
             "qwen2-unordered-bias",
             "model.layers.0.self_attn.out",
             "q, k: its bias is not put in the order of pairs",
+        ),
+        (
+            "llama-reference",
+            "llama-norms-exchanged",
+            "model.layers.1.input_layernorm.out",
+            "its parameters are those of model.layers.1.post_attention_layernorm",
+        ),
+        (
+            "llama-reference",
+            "llama-cache-of-another",
+            "model.layers.1.self_attn.out",
+            "pass 1 of its cache reads the keys and values of model.layers.0.self_attn, another layer",
+        ),
+        (
+            "bert-reference",
+            "bert-normed-alone",
+            "bert.encoder.layer.0.attention.output.LayerNorm.out",
+            "it is the norm of bert.encoder.layer.0.attention.output.dense.out alone, and bert.embeddings.LayerNorm.out is added behind it",
         ),
     ] {
         let found = compared(&at(reference), &at(port));

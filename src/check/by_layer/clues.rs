@@ -212,4 +212,16 @@ mod tests {
         let in_bf16 = told(DType::BF16, 1.6e-2).expect("told");
         assert!(in_bf16.starts_with("all of it is 0.144") && in_bf16.ends_with("(1/√48)"));
     }
+
+    #[test]
+    fn numbers_with_a_soft_cap_and_without_it_are_told() {
+        let numbers: Vec<f32> = (0..40_u8).map(|at| 9.0 * (f32::from(at) * 1.7).sin()).collect();
+        let plain = Tensor::from_vec(numbers, (1, 5, 8), &Device::Cpu).expect("fits");
+        let capped =
+            ((&plain / 6.0).and_then(|own| own.tanh()).expect("numbers") * 6.0).expect("fits");
+        let told = |meant, own| clue(meant, own, 1e-5).expect("numbers").expect("told");
+        assert_eq!(told(&plain, &capped), "they are the reference's with a soft cap of 6");
+        let lacks = "the reference's numbers are these with a soft cap of 6: it is left out";
+        assert_eq!(told(&capped, &plain), lacks);
+    }
 }

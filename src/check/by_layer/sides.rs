@@ -286,8 +286,12 @@ impl Sides {
         let mut right_side = Side::new(right, right_ranks)?;
         let has = |name: &str| right_side.nodes.iter().flatten().any(|node| node.name == name);
         let mut left_side = Side::new(left, with_computed(left_ranks, has)?)?;
-        for (own, others) in left_side.nodes.iter_mut().zip(&mut right_side.nodes) {
-            read_as_logits(own, others);
+        // The passes of a cache may stand beside one of all tokens.
+        let last = left_side.nodes.len().saturating_sub(1);
+        for (pass, others) in right_side.nodes.iter_mut().enumerate() {
+            if let Some(own) = left_side.nodes.get_mut(pass.min(last)) {
+                read_as_logits(own, others);
+            }
         }
         let own = left_side.nodes.first().map(Vec::as_slice).unwrap_or_default();
         let beside: Vec<Vec<Option<usize>>> =

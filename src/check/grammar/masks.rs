@@ -4,30 +4,8 @@ use candle_core::{Device, Tensor};
 
 use super::cells::Cells;
 use super::{Grammar, after};
-use crate::candidate::{Candidate, cost};
-use config::Sizes;
+use crate::candidate::cost;
 use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, Trace, signed};
-
-/// That these cells are blocked, true = blocked, and no others.
-pub fn masked(
-    right: &Trace,
-    sizes: &Sizes,
-    cells: Tensor,
-    told: String,
-    cost: u32,
-) -> Option<Candidate> {
-    let mut grammar = Grammar { right, sizes, found: Vec::new() };
-    grammar.masked_as(cells, told, cost);
-    grammar.found.pop()
-}
-
-/// The scores of which some are blocked, and the values whose weighted sums heads give.
-pub fn scores_and_values(right: &Trace, sizes: &Sizes) -> Option<[Name; 2]> {
-    let grammar = Grammar { right, sizes, found: Vec::new() };
-    let scores = grammar.read(grammar.blocked_at().first()?).first().copied()?;
-    let (.., values) = grammar.products().pop()?;
-    Some([scores, values])
-}
 
 impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
@@ -100,7 +78,7 @@ impl<'r> Grammar<'r> {
     }
 
     /// The steps where scores are blocked: those that mask them, or else all that read them where nothing is masked.
-    fn blocked_at(&self) -> Vec<&'r Step> {
+    pub(super) fn blocked_at(&self) -> Vec<&'r Step> {
         let masked = self.right.step(Name::MaskedScores);
         let readers = [
             Name::Weights,

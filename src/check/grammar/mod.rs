@@ -30,6 +30,7 @@ mod part_keys;
 mod part_masks;
 mod parts;
 mod pointers;
+mod read_off;
 mod rings;
 mod rounded_weights;
 mod scale_places;
@@ -45,7 +46,7 @@ mod turns;
 mod twins;
 mod windows;
 
-pub use masks::{masked, scores_and_values};
+pub use read_off::{masked, scores_and_values};
 
 use super::candidate::{Candidate, Edits};
 use config::Sizes;
