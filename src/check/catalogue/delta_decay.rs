@@ -11,7 +11,7 @@ use program::ChunkUse::{Carried, Keys, Read, Subtracted, Values, Within, Written
 use program::Kind;
 
 /// The decay of some parts, in the words and the code that these have, with what stands there in place of g.
-macro_rules! decay {
+macro_rules! decay_of {
     ([$($part:ident)+] $what:literal, $before:literal [$i:literal $(- $j:literal)?] $after:literal;
      $decay:expr, $how:literal, ($row:literal, $row_end:literal) ($column:literal, $column_end:literal) $exp:literal $right:literal) => {
         Way {
@@ -26,25 +26,25 @@ macro_rules! decay {
 /// The same for every part that has a key's side.
 macro_rules! by_key {
     ($([$($how:tt)+])+) => { &[$(
-        decay!([Within] "what queries read within their chunk", "o = … + (q @ k.mT * " ["i" - "j"] ").tril() @ v_new"; $($how)+),
-        decay!([Keys] "what is subtracted within a chunk", "A = (k_beta @ k.mT * " ["i" - "j"] ").tril(-1)"; $($how)+),
-        decay!([Keys Within] "all that is subtracted and read within a chunk", "decay_mask = " ["i" - "j"] ".tril()"; $($how)+),
-        decay!([Written] "what a chunk writes", "state = … + (k * " ["-1" - "j"] ").mT @ v_new"; $($how)+),
+        decay_of!([Within] "what queries read within their chunk", "o = … + (q @ k.mT * " ["i" - "j"] ").tril() @ v_new"; $($how)+),
+        decay_of!([Keys] "what is subtracted within a chunk", "A = (k_beta @ k.mT * " ["i" - "j"] ").tril(-1)"; $($how)+),
+        decay_of!([Keys Within] "all that is subtracted and read within a chunk", "decay_mask = " ["i" - "j"] ".tril()"; $($how)+),
+        decay_of!([Written] "what a chunk writes", "state = … + (k * " ["-1" - "j"] ").mT @ v_new"; $($how)+),
     )+] };
 }
 
 /// The same for all parts.
 macro_rules! everywhere {
     ($([$($how:tt)+])+) => { &[$(
-        decay!([Carried] "the state that is carried across a chunk", "state = state * " ["-1"] " + …"; $($how)+),
-        decay!([Written] "what a chunk writes", "state = … + (k * " ["-1" - "j"] ").mT @ v_new"; $($how)+),
-        decay!([Carried Written] "the state behind a chunk", "to_end = " ["-1" - "j"] ""; $($how)+),
-        decay!([Read] "what queries read of the state", "o = (q * " ["i"] ") @ state + …"; $($how)+),
-        decay!([Subtracted] "what is subtracted of the state", "w = T @ (k_beta * " ["i"] ")"; $($how)+),
-        decay!([Subtracted Read] "all that is subtracted and read of the state", "decay = " ["i"] ""; $($how)+),
-        decay!([Within] "what queries read within their chunk", "o = … + (q @ k.mT * " ["i" - "j"] ").tril() @ v_new"; $($how)+),
-        decay!([Keys] "what is subtracted within a chunk", "A = (k_beta @ k.mT * " ["i" - "j"] ").tril(-1)"; $($how)+),
-        decay!([Keys Within] "all that is subtracted and read within a chunk", "decay_mask = " ["i" - "j"] ".tril()"; $($how)+),
+        decay_of!([Carried] "the state that is carried across a chunk", "state = state * " ["-1"] " + …"; $($how)+),
+        decay_of!([Written] "what a chunk writes", "state = … + (k * " ["-1" - "j"] ").mT @ v_new"; $($how)+),
+        decay_of!([Carried Written] "the state behind a chunk", "to_end = " ["-1" - "j"] ""; $($how)+),
+        decay_of!([Read] "what queries read of the state", "o = (q * " ["i"] ") @ state + …"; $($how)+),
+        decay_of!([Subtracted] "what is subtracted of the state", "w = T @ (k_beta * " ["i"] ")"; $($how)+),
+        decay_of!([Subtracted Read] "all that is subtracted and read of the state", "decay = " ["i"] ""; $($how)+),
+        decay_of!([Within] "what queries read within their chunk", "o = … + (q @ k.mT * " ["i" - "j"] ").tril() @ v_new"; $($how)+),
+        decay_of!([Keys] "what is subtracted within a chunk", "A = (k_beta @ k.mT * " ["i" - "j"] ").tril(-1)"; $($how)+),
+        decay_of!([Keys Within] "all that is subtracted and read within a chunk", "decay_mask = " ["i" - "j"] ".tril()"; $($how)+),
     )+] };
 }
 

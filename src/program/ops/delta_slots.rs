@@ -166,7 +166,7 @@ impl ChunkSlip {
             Self::Decay([Keys], decay) => !matches!(decay, ChunkDecay::Back { column: 0, .. }),
             Self::Times(Keys, factor) => *factor < 0.0,
             Self::Times(Within, factor) => factor.abs() < f64::EPSILON,
-            Self::Decay([Values] | [Within], _)
+            Self::Decay([Values | Within], _)
             | Self::Inverse([_, _], _)
             | Self::State(_, ChunkState::After)
             | Self::Unmasked
