@@ -21,6 +21,11 @@ pub fn of_delta_rule(mut record: Record, flags: &Settings) -> Result<Vec<Reading
     if let Some(written) = record.entries.iter_mut().find(is_written) {
         written.name = Name::VNew.to_string();
     }
+    // Nor are its chunks those of a mask.
+    let is_of_mask = |entry: &&mut Entry| is_called(&entry.name, &["chunk_size", "chunk"]);
+    if let Some(size) = record.entries.iter_mut().find(is_of_mask) {
+        "bt".clone_into(&mut size.name);
+    }
     let gradients = take_gradients(&mut record);
     let unread =
         |entry: &Entry, why: &str| Unmatched { tensor: entry.name.clone(), why: why.to_owned() };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::apart::apart;
 use super::candidate::{Candidate, cost};
-use super::catalogue::{Situation, candidates, chunk_size, place_of};
+use super::catalogue::{Situation, candidates, chunk_size, may_be_one_of_two, place_of};
 use super::compare::compare;
 use super::finding::{Diagnosis, Finding, Pairs};
 use super::fit::{Fitter, Free};
@@ -181,6 +181,9 @@ impl Explainer<'_, '_> {
 
     /// Tries mistakes at the items, rows or heads alone at which a step is wrong, if it is right elsewhere.
     fn confine(&mut self, all: &[Candidate]) -> Result<()> {
+        // No head has chunks of its own.
+        let all = all.iter().filter(|one| chunk_size(&one.edits).is_none()).cloned();
+        let all = &all.collect::<Vec<_>>()[..];
         for name in self.search.open() {
             let Some(step) = self.situation.right.step(name) else { continue };
             let off = self.search.whole().places_off(name)?;
@@ -240,10 +243,7 @@ impl Explainer<'_, '_> {
         untried: Option<Duration>,
         each: Duration,
     ) -> Diagnosis {
-        // Chunks of every size would make as many pairs as all else together: kernels have those of powers of 2.
-        let is_usual =
-            |candidate: &Candidate| chunk_size(&candidate.edits).is_none_or(usize::is_power_of_two);
-        let named = all.into_iter().filter(|one| one.is_known() && is_usual(one));
+        let named = all.into_iter().filter(|one| one.is_known() && may_be_one_of_two(&one.edits));
         let named: Vec<Candidate> = named.collect();
         let pairs = match untried {
             Some(time) => Err(time),

@@ -35,7 +35,35 @@ pub fn of_operations<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> 
         fed.chain(knobs().map(|knob| of_knob(setting.name, knob, sizes)))
     });
     let own = knobs(&step.op).into_iter().map(|knob| of_knob(step.name, knob, sizes));
-    own.chain(settings).collect()
+    let is_decay = matches!(step.op, Op::Scaling(Scaling::Exp { .. }));
+    let bounds =
+        [false, true].into_iter().filter(|_| is_decay).map(|above| bound(step.name, above));
+    own.chain(settings).chain(bounds).collect()
+}
+
+/// A number that the logarithm of a decay is clamped at, from above or from below.
+fn bound<'f>(at: Name, above: bool) -> Free<'f> {
+    Free {
+        meant: 0.0,
+        range: Range::Positive,
+        usual: vec![0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0],
+        is_rough: false,
+        with: Box::new(move |size| {
+            let bound = -size;
+            let (limit, told) = if above {
+                let told =
+                    tr!("what it reads is clamped from above, at {bound}", bound = short(bound));
+                (bound, told)
+            } else {
+                let told =
+                    tr!("what it reads is clamped from below, at {bound}", bound = short(bound));
+                (size, told)
+            };
+            let change = Change::before(0, Slip::Bound { limit, above });
+            let made = Candidate::at(at, Kind::Inserted, cost::FITTED, change, told);
+            Some(made.with_number("bound", 0.0, bound))
+        }),
+    }
 }
 
 /// A factor and an addend of a step's value; factors of what it reads, where these are none of its value; and multiples of

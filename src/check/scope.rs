@@ -342,18 +342,23 @@ impl<'a> Scope<'a> {
         Ok(item.into_iter().chain(rows).collect())
     }
 
-    /// The tokens up to the first ones that are off, where none reads a later one, as in the delta rule.
-    fn of_first_tokens(&self, name: Name) -> Result<Option<Self>> {
+    /// The tokens up to the first ones that are off, where none reads a later one, as in the delta rule, or where none does
+    /// but of its own chunk.
+    fn of_first_tokens(&self, name: Name) -> Result<Vec<Self>> {
         let is_token = |(axis, _): (Axis, usize)| matches!(axis, Axis::Query | Axis::Key);
         let is_read_in_turn = self.trace.steps().iter().any(|step| matches!(step.op, Op::Delta(_)));
-        let axis = self.trace.step(name).filter(|_| is_read_in_turn);
-        let axis = axis.and_then(|step| step.axes.iter().position(is_token));
+        let step = self.trace.step(name).filter(|_| is_read_in_turn && name != Name::ChunkStates);
+        let axis = step.and_then(|step| step.axes.iter().position(is_token));
         let Some((at, tokens)) = axis.and_then(|at| Some((at, self.recorded(name)?.dim(at).ok()?)))
         else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let count = self.first_off(name, at)?.unwrap_or(0) + ROWS;
-        if 2 * count > tokens { Ok(None) } else { self.narrowed(Part::First(count)) }
+        let ends = CHUNKS.into_iter().chain([1]).map(|size| count.next_multiple_of(size));
+        let mut counts: Vec<usize> = ends.filter(|count| *count < tokens).collect();
+        counts.dedup();
+        let parts = counts.into_iter().map(|count| self.narrowed(Part::First(count)));
+        Ok(parts.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
     /// The first query rows that are off, with the keys alone that they see, where a mask hides most of the others from
@@ -433,6 +438,9 @@ impl<'a> Scope<'a> {
 
 /// How many query rows are looked at first.
 const ROWS: usize = 8;
+
+/// How long chunks of kernels are, the longest first: shorter ones end there as well.
+const CHUNKS: [usize; 3] = [64, 32, 16];
 
 /// Of every step of a program, which one of its name it is, and whether it is the last, whose value is the name's.
 fn places(program: &Program) -> Vec<(Place, bool)> {

@@ -214,7 +214,11 @@ fn with_states(mut rule: DeltaRule, chunk: Option<usize>) -> Vec<DeltaRule> {
     if of(Name::States).is_some() {
         rule.settings.states = Some(true);
     }
-    let Some(count) = of(Name::ChunkStates).filter(|_| rule.settings.state_chunk.is_none()) else {
+    let count = of(Name::ChunkStates);
+    if count.is_none() {
+        rule.settings.state_chunk = rule.settings.state_chunk.or(chunk.filter(|size| *size > 0));
+    }
+    let Some(count) = count.filter(|_| rule.settings.state_chunk.is_none()) else {
         return vec![rule];
     };
     let fits = |size: &usize| *size > 0 && tokens.div_ceil(*size) == count;

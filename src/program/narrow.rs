@@ -9,7 +9,12 @@ use super::part::Part;
 impl Part {
     /// The part of a step's value; nothing where it is all of it. Input tokens are all needed for any query.
     pub fn within<V>(self, step: &Step<V>) -> Option<usize> {
-        let is_whole = matches!(self, Self::Rows(_)) && step.name == Name::X;
+        // Of the states before chunks there are not as many as tokens.
+        let is_whole = match self {
+            Self::Rows(_) => step.name == Name::X,
+            Self::First(_) => step.name == Name::ChunkStates,
+            _ => false,
+        };
         self.position(&step.axes).filter(|_| !is_whole)
     }
 }

@@ -25,7 +25,10 @@ use super::grammar::grammar;
 use base::error::{Error, Result, near_miss};
 use base::lang;
 use config::Config;
-use program::{Change, ChunkSlip, Delta, DeltaForm, Edit, Kind, Name, Op, Rotary, Trace};
+use program::{
+    Change, ChunkDecay, ChunkInverse, ChunkMerge, ChunkSlip, Delta, DeltaForm, Edit, Kind, Name,
+    Op, Rotary, Trace,
+};
 
 /// A known mistake.
 #[derive(Debug)]
@@ -165,11 +168,24 @@ fn known(situation: &Situation) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
+/// The size of the chunks that a mistake of the delta rule is made in, and the mistake.
+fn in_chunks(edits: &Edits) -> Option<(usize, Option<ChunkSlip>)> {
+    edits.iter().find_map(|edit| match edit.change.op()? {
+        Op::Delta(Delta { form: DeltaForm::Chunks(size, slip), .. }) => Some((*size, *slip)),
+        _ => None,
+    })
+}
+
 /// The size of the chunks that a mistake of the delta rule is made in.
 pub fn chunk_size(edits: &Edits) -> Option<usize> {
-    edits.iter().find_map(|edit| match edit.change.op()? {
-        Op::Delta(Delta { form: DeltaForm::Chunks(size, _), .. }) => Some(*size),
-        _ => None,
+    in_chunks(edits).map(|(size, _)| size)
+}
+
+/// Whether another mistake is looked for beside this one. Chunks of every size and all that stands in their slots would make
+/// more pairs than all else together.
+pub fn may_be_one_of_two(edits: &Edits) -> bool {
+    in_chunks(edits).is_none_or(|(size, slip)| {
+        size > 2 && size.is_power_of_two() && slip.is_none_or(|slip| slip.is_common())
     })
 }
 
@@ -181,19 +197,24 @@ fn told(situation: &Situation, summary: &str, edits: &Edits) -> String {
         }
         _ => None,
     });
-    let is_padded = |edit: &Edit| match edit.change.op() {
-        Some(Op::Delta(own)) => {
-            matches!(own.form, DeltaForm::Chunks(_, Some(ChunkSlip::PaddedEnd)))
-        }
-        _ => false,
-    };
-    match (chunk_size(edits), first) {
-        (Some(size), _) if edits.iter().any(is_padded) => tr!(
-            "{summary} (chunks of {size} tokens, or of others that leave as many in the last)",
-            summary,
-            size
-        ),
-        (Some(size), _) => tr!("{summary} (chunks of {size} tokens)", summary, size),
+    match (in_chunks(edits), first) {
+        (Some((size, slip)), _) => match (slip, slip.and_then(|slip| slip.part())) {
+            (Some(ChunkSlip::Decay(_, ChunkDecay::Padded)), _) => tr!(
+                "{summary} (chunks of {size} tokens, or of others that leave as many in the last)",
+                summary,
+                size
+            ),
+            // Larger chunks give the same where nothing is wrong but two blocks of these.
+            (Some(ChunkSlip::Inverse(_, ChunkInverse::Merged(part, merge))), _)
+                if merge != ChunkMerge::Nothing =>
+            {
+                tr!("{summary} (blocks of {part} tokens)", summary, part)
+            }
+            (_, Some(part)) => {
+                tr!("{summary} (chunks of {size} tokens, parts of {part})", summary, size, part)
+            }
+            _ => tr!("{summary} (chunks of {size} tokens)", summary, size),
+        },
         (None, Some((own, meant))) => tr!("{summary}: {own}, not {meant}", summary, own, meant),
         (None, None) => summary.to_owned(),
     }

@@ -1,5 +1,6 @@
 //! The delta rule: what is computed of it, and what goes wrong there, token by token and in chunks.
 
+use super::delta_slots::{ChunkDecay, ChunkSlip, ChunkState, ChunkUse};
 use crate::misread::Misread;
 
 /// A step of the delta rule ("Gated Delta Networks", Yang et al., 2024, equation 10; "Kimi Linear", 2025, equation 1). The
@@ -82,16 +83,18 @@ impl Delta {
         Ok(Inputs { queries, keys, values, beta, decay, initial })
     }
 
-    /// Whether what is computed of a token is the same where there are no later ones.
-    pub(super) fn reads_no_later_token(&self) -> bool {
-        let is_of_token = match self.form {
+    /// Whether what is computed of the first so many tokens is the same where there are no later ones.
+    pub(super) fn may_end_at(&self, count: usize) -> bool {
+        match self.form {
             DeltaForm::Tokens(slip) => slip != Some(DeltaSlip::Joined),
-            DeltaForm::Chunks(_, slip) => !matches!(
-                slip,
-                Some(ChunkSlip::Unmasked | ChunkSlip::StateAfter | ChunkSlip::FullChunks)
-            ),
-        };
-        is_of_token && !matches!(self.stage, DeltaStage::Chunks(_))
+            DeltaForm::Chunks(size, slip) => {
+                let ends_there = |(from, to): &(usize, usize)| {
+                    count <= *from || count >= *to || (count - from).is_multiple_of(size)
+                };
+                !slip.is_some_and(|slip| slip.reads_later())
+                    || self.spans.iter().flatten().all(ends_there)
+            }
+        }
     }
 
     /// The number of sequences that have a state.
@@ -154,6 +157,8 @@ clauses! {
         BetaOnRead => "beta multiplies what is subtracted, and not the value",
         /// u = β v − S′ᵀ k.
         BetaOnValue => "beta multiplies the value, and not what is subtracted",
+        /// u = β (β v − S′ᵀ k).
+        BetaTwiceOnValue => "beta multiplies the value twice, and what is subtracted once",
         /// u = β (v − S′ᵀ (β k)).
         BetaOnKey => "beta multiplies the key that the state is read with, too: what is subtracted has it twice",
         /// u = β v.
@@ -177,112 +182,6 @@ clauses! {
         /// Behind the sequence, S = decay · S.
         PaddingDecays => "the state decays over tokens of padding, too",
     }
-}
-
-/// Which of the decays of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChunkDecay {
-    /// That of what was carried to the chunk, over all of it.
-    Carried,
-    /// That of what the chunk writes, up to its end.
-    Written,
-    /// That of what queries read of the state.
-    Read,
-    /// That of what is subtracted of the state.
-    Subtracted,
-}
-
-/// What goes wrong in chunks, the entries of the catalogue.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ChunkSlip {
-    /// Each begins with zeros, but for the first.
-    Reset,
-    /// Each begins with zeros, the first as well, whatever state there is before it.
-    ResetAll,
-    /// What was carried to a chunk is lost.
-    Overwritten,
-    /// Each begins with the first state.
-    Restart,
-    /// The state is not decayed over a chunk.
-    CarryUndecayed,
-    /// It is decayed by the last token of it alone.
-    CarryByLast,
-    /// It is decayed as over the chunk before, and not at all over the first.
-    CarryByBefore,
-    /// The decay up to the end of a last chunk that is not full is read behind its tokens, where it is 1.
-    PaddedEnd,
-    /// The decay up to the end of a chunk is read so many tokens before its last: at its first where it has no more.
-    EndBefore(usize),
-    /// The same, for what was carried to the chunk alone.
-    CarryEndBefore(usize),
-    /// The same, for what the chunk writes alone.
-    WriteEndBefore(usize),
-    /// One of its decays is taken in another base than g is in: by exp of one in base 2, or by exp2 of a natural one.
-    OtherBase(ChunkDecay, f64),
-    /// What is subtracted of the state is solved with the keys' matrix undecayed.
-    SubtractedUndecayed,
-    /// What is added of the values is.
-    ValuesUndecayed,
-    /// What a chunk writes is not decayed to its end.
-    WriteUndecayed,
-    /// What queries read from chunks before is not decayed.
-    InterUndecayed,
-    /// It is decayed by the tokens before the query's alone, not by its own decay.
-    InterExclusive,
-    /// What keys read from chunks before is not decayed.
-    DeltaUndecayed,
-    /// β is applied twice to what keys read from chunks before.
-    DeltaTwice,
-    /// Neither of these is decayed, nor is what is carried on.
-    NothingDecays,
-    /// What queries read of chunks before is multiplied by this, too.
-    InterTimes(f64),
-    /// What they read within their own is.
-    IntraTimes(f64),
-    /// Nothing is subtracted of chunks before.
-    DeltaWithin,
-    /// Queries read nothing of chunks before.
-    ReadWithin,
-    /// Queries read nothing of their own chunk.
-    ReadBefore,
-    /// What queries read within their chunk is not decayed.
-    IntraUndecayed,
-    /// What is subtracted within a chunk is not decayed.
-    IntraDeltaUndecayed,
-    /// Queries see the tokens behind them.
-    Unmasked,
-    /// They read the state of their chunk's end.
-    StateAfter,
-    /// What is behind the last full chunk is not computed.
-    FullChunks,
-    /// The decay is the product of all tokens before, not of those of the chunk.
-    Cumulative,
-    /// What is read of the chunks before is decayed by all tokens before; the state is not.
-    CumulativeRead,
-    /// 1 − β k·k in place of 1 on the diagonal.
-    Diagonal,
-    /// The inverse is cut off within chunks: 1 − A in place of (1 + A)⁻¹.
-    FirstOrder,
-    /// (1 − A)⁻¹ in place of (1 + A)⁻¹.
-    OtherSign,
-    /// The forward substitution ends one row early: of the last row of a chunk, or where this is true of the last token that
-    /// a chunk has, nothing is subtracted that is of its own chunk.
-    LastUncorrected(bool),
-    /// A without β.
-    NoBetaWithin,
-    /// Of the inverse within chunks, blocks of so many tokens alone.
-    Blocks(usize),
-    /// Of the inverse within chunks the second half of the rows, by the first half of the columns, lacks the inverse of the
-    /// second half: −A₂₁ A₁₁⁻¹ in place of −A₂₂⁻¹ A₂₁ A₁₁⁻¹.
-    MergedWithoutSecond,
-    /// It lacks that of the first half: −A₂₂⁻¹ A₂₁.
-    MergedWithoutFirst,
-    /// It lacks both: −A₂₁.
-    MergedPlain,
-    /// Values are decayed from their chunk's start before they are written, as the state that they are compared with is.
-    ValuesDecayed,
-    /// What queries read within their chunk is decayed by each key's own decay, too.
-    IntraInclusive,
 }
 
 impl Delta {
@@ -312,6 +211,7 @@ impl Delta {
             | Slip::BetaTwice
             | Slip::BetaOnRead
             | Slip::BetaOnValue
+            | Slip::BetaTwiceOnValue
             | Slip::BetaOnKey
             | Slip::Additive
             | Slip::Added
@@ -330,96 +230,25 @@ impl Delta {
     }
 
     fn can_have_in_chunks(&self, slip: ChunkSlip) -> bool {
-        use ChunkSlip as Slip;
-        let (is_write, is_read) =
-            (self.stage == DeltaStage::Written, self.stage == DeltaStage::Read);
-        match slip {
-            Slip::DeltaUndecayed
-            | Slip::IntraDeltaUndecayed
-            | Slip::SubtractedUndecayed
-            | Slip::ValuesUndecayed
-            | Slip::ValuesDecayed
-            | Slip::OtherBase(ChunkDecay::Subtracted, _) => is_write && self.is_gated,
-            Slip::DeltaTwice
-            | Slip::DeltaWithin
-            | Slip::FirstOrder
-            | Slip::OtherSign
-            | Slip::LastUncorrected(_)
-            | Slip::NoBetaWithin
-            | Slip::Blocks(_)
-            | Slip::MergedWithoutSecond
-            | Slip::MergedWithoutFirst
-            | Slip::MergedPlain
-            | Slip::Diagonal => is_write,
-            Slip::InterUndecayed
-            | Slip::InterExclusive
-            | Slip::IntraUndecayed
-            | Slip::IntraInclusive
-            | Slip::OtherBase(ChunkDecay::Read, _) => is_read && self.is_gated,
-            Slip::ReadWithin
-            | Slip::ReadBefore
-            | Slip::InterTimes(_)
-            | Slip::IntraTimes(_)
-            | Slip::Unmasked
-            | Slip::StateAfter => is_read,
-            Slip::CarryUndecayed
-            | Slip::CarryByLast
-            | Slip::CarryByBefore
-            | Slip::WriteUndecayed
-            | Slip::EndBefore(_)
-            | Slip::CarryEndBefore(_)
-            | Slip::WriteEndBefore(_)
-            | Slip::OtherBase(ChunkDecay::Carried | ChunkDecay::Written, _)
-            | Slip::NothingDecays
-            | Slip::Cumulative
-            | Slip::CumulativeRead => self.is_gated,
-            Slip::PaddedEnd => self.is_gated && self.stage == DeltaStage::Last,
-            Slip::ResetAll | Slip::Restart => self.has_initial,
-            Slip::Reset | Slip::Overwritten | Slip::FullChunks => true,
-        }
-    }
-}
-
-impl ChunkSlip {
-    /// Whether all steps have it if one has it.
-    pub fn is_of_all(self) -> bool {
-        matches!(
-            self,
-            Self::Reset
-                | Self::ResetAll
-                | Self::Restart
-                | Self::CarryByBefore
-                | Self::EndBefore(_)
-                | Self::CarryEndBefore(_)
-                | Self::WriteEndBefore(_)
-                | Self::NothingDecays
-                | Self::Cumulative
-                | Self::CumulativeRead
-        )
-    }
-
-    /// Whether it shows in a single chunk, too.
-    pub fn is_within(self) -> bool {
-        matches!(
-            self,
-            Self::IntraUndecayed
-                | Self::IntraInclusive
-                | Self::IntraDeltaUndecayed
-                | Self::ValuesUndecayed
-                | Self::ValuesDecayed
-                | Self::Unmasked
-                | Self::FullChunks
-                | Self::ReadBefore
-                | Self::StateAfter
-                | Self::FirstOrder
-                | Self::OtherSign
-                | Self::LastUncorrected(true)
-                | Self::Blocks(_)
-                | Self::MergedWithoutSecond
-                | Self::MergedWithoutFirst
-                | Self::MergedPlain
-                | Self::Diagonal
-                | Self::NothingDecays
-        )
+        let computes = |at: &ChunkUse| match at {
+            ChunkUse::Keys | ChunkUse::Values | ChunkUse::Subtracted => {
+                self.stage == DeltaStage::Written
+            }
+            ChunkUse::Read | ChunkUse::Within => self.stage == DeltaStage::Read,
+            ChunkUse::Carried | ChunkUse::Written => true,
+        };
+        let may = match slip {
+            ChunkSlip::Decay(uses, decay) => {
+                // Nothing but the last chunk may have more room than tokens.
+                self.is_gated
+                    && uses.iter().any(|at| computes(at) && decay.is_of(*at))
+                    && (decay != ChunkDecay::Padded || self.stage == DeltaStage::Last)
+            }
+            ChunkSlip::ResetAll | ChunkSlip::Restart | ChunkSlip::State(_, ChunkState::First) => {
+                self.has_initial
+            }
+            _ => true,
+        };
+        may && slip.uses().iter().any(computes)
     }
 }

@@ -1,124 +1,73 @@
-//! The delta rule in chunks of tokens, with what goes wrong there: what was carried to a chunk and what it writes itself are kept
-//! apart.
+//! The delta rule in chunks of tokens: the numbers of its form, with what stands in its slots.
 
 use candle_core::WithDType;
 
-use super::delta::{ChunkDecay, ChunkSlip, DeltaStage};
+use super::delta::DeltaStage;
+use super::delta_inverse::{
+    eliminated, identity, less, merged, product, substituted, transposed, uncleared,
+};
+use super::delta_slots::{ChunkDecay, ChunkInverse, ChunkSlip, ChunkState, ChunkUse as Use};
 use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
 
-/// Numbers added one by one.
-fn sum<T: WithDType>(left: &[T], right: &[T]) -> Vec<T> {
-    left.iter().zip(right).map(|(left, right)| *left + *right).collect()
-}
-
-/// Numbers multiplied by a factor.
-fn times<T: WithDType>(all: &[T], factor: f64) -> Vec<T> {
-    all.iter().map(|number| *number * T::from_f64(factor)).collect()
-}
-
-/// What a chunk has written itself.
-struct Own<T> {
-    /// As it should be.
-    decayed: State<T>,
-    /// Without decay; or what its first half has.
-    plain: State<T>,
-    /// Where nothing is subtracted of what it has written itself; or what a block of it, or its second half, has.
-    cut: State<T>,
-}
-
-/// The mistake of a token, of which the last one of its chunk, or of the chunk's room, may have one of its own.
-fn of_last(
-    slip: Option<ChunkSlip>,
-    token: usize,
-    (end, room): (usize, usize),
-) -> Option<ChunkSlip> {
-    slip.filter(|slip| match slip {
-        ChunkSlip::LastUncorrected(true) => token + 1 == end,
-        ChunkSlip::LastUncorrected(false) => token + 1 == room,
-        _ => true,
-    })
-}
-
-/// What a query reads of the chunks before its own: what was carried, and the same decayed up to it. `before` gives it decayed
-/// up to the token before.
-fn of_chunks_before<T: WithDType>(
-    query: &[T],
-    [carried, inter]: [&[T]; 2],
-    before: impl FnOnce() -> State<T>,
-    slip: Option<ChunkSlip>,
-) -> Vec<T> {
-    let columns = carried.len() / query.len().max(1);
-    match slip {
-        Some(ChunkSlip::InterTimes(factor)) => times(&read(query, inter, columns), factor),
-        Some(ChunkSlip::ReadWithin | ChunkSlip::StateAfter) => vec![T::zero(); columns],
-        Some(ChunkSlip::InterUndecayed) => read(query, carried, columns),
-        Some(ChunkSlip::InterExclusive) => read(query, &before(), columns),
-        _ => read(query, inter, columns),
-    }
-}
-
-/// What is left of every row after a decay that is taken in another base, where that one is.
-fn in_base<T: WithDType>(left: &[T], decay: ChunkDecay, slip: Option<ChunkSlip>) -> Vec<T> {
-    match slip {
-        Some(ChunkSlip::OtherBase(own, power)) if own == decay => {
-            left.iter().map(|left| T::from_f64(left.to_f64().powf(power))).collect()
+/// What stands in a slot of a part in place of the right value.
+macro_rules! at {
+    ($head:ident, $part:expr, $slot:ident) => {
+        match $head.slip {
+            Some(ChunkSlip::$slot(parts, own)) if parts.contains(&$part) => Some(own),
+            _ => None,
         }
-        _ => left.to_vec(),
+    };
+}
+
+/// Less than that is left of nothing: its logarithm is a number.
+const LEAST_LEFT: f64 = 1e-300;
+
+/// A head, and how its chunks are computed.
+struct Head {
+    stage: DeltaStage,
+    size: usize,
+    slip: Option<ChunkSlip>,
+    lengths: Lengths,
+    queries: Option<Vec<f64>>,
+    keys: Vec<f64>,
+    values: Vec<f64>,
+    beta: Option<Vec<f64>>,
+    /// Of every place, the sums of the logarithms of the decay of all tokens before it: one, or of every key feature.
+    sums: Vec<f64>,
+    width: usize,
+}
+
+/// The tokens of a chunk, behind those of its sequence that begin with the first.
+#[derive(Clone, Copy)]
+struct Chunk {
+    first: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Chunk {
+    fn len(self) -> usize {
+        self.end - self.start
     }
 }
 
-/// u, where of the two solutions that it is the difference of, those of the values and of the state, one has undecayed keys:
-/// `own.cut` has what the one writes, and `own.plain` the other.
-fn apart<T: WithDType>(
-    (key, beta): (&[T], T),
-    [values, before]: [&[T]; 2],
-    own: &mut Own<T>,
-) -> Vec<T> {
-    let solved = |from: &[T], state: &[T]| -> Vec<T> {
-        let within = read(key, state, from.len());
-        from.iter().zip(&within).map(|(own, within)| beta * (*own - *within)).collect()
+/// A row of key features, or a state row by row, times what is left of each, or of all alike.
+fn times(numbers: &[f64], left: &[f64], columns: usize) -> Vec<f64> {
+    let rows = numbers.chunks(columns.max(1)).enumerate();
+    let of = |(row, numbers): (usize, &[f64])| {
+        let left = left.get(row).or(left.first()).copied().unwrap_or(1.0);
+        numbers.iter().map(move |number| number * left).collect::<Vec<_>>()
     };
-    let (of_values, of_state) = (solved(values, &own.cut), solved(before, &own.plain));
-    write(&mut own.cut, key, &of_values);
-    write(&mut own.plain, key, &of_state);
-    of_values.iter().zip(&of_state).map(|(own, state)| *own - *state).collect()
+    rows.flat_map(of).collect()
 }
 
-/// Whether the inverse is put together from those of two halves.
-fn is_merged(slip: Option<ChunkSlip>) -> bool {
-    use ChunkSlip::{MergedPlain, MergedWithoutFirst, MergedWithoutSecond};
-    matches!(slip, Some(MergedWithoutSecond | MergedWithoutFirst | MergedPlain))
-}
-
-/// u of a token whose own part is `new`, where the inverse is put together from those of two halves, of which one is missing
-/// beside the diagonal, or both are.
-fn merged<T: WithDType>(
-    (key, beta): (&[T], T),
-    new: &[T],
-    own: &mut Own<T>,
-    (slip, is_second): (Option<ChunkSlip>, bool),
-) -> Vec<T> {
-    let less = |from: &[T], state: &[T]| -> Vec<T> {
-        let read = read(key, state, from.len());
-        from.iter().zip(&read).map(|(own, read)| *own - beta * *read).collect()
-    };
-    let is_without_second =
-        matches!(slip, Some(ChunkSlip::MergedWithoutSecond | ChunkSlip::MergedPlain));
-    if is_second {
-        let within = less(new, &own.cut);
-        let written = less(&within, &own.plain);
-        write(&mut own.cut, key, if is_without_second { &within } else { &written });
-        return written;
-    }
-    let written = less(new, &own.decayed);
-    let is_without_first = slip != Some(ChunkSlip::MergedWithoutSecond);
-    write(&mut own.plain, key, if is_without_first { new } else { &written });
-    written
+/// Numbers of a head's type.
+fn narrowed<T: WithDType>(numbers: &[f64]) -> Vec<T> {
+    numbers.iter().copied().map(T::from_f64).collect()
 }
 
 impl<T: WithDType> Walk<'_, T> {
-    /// Goes through tokens in chunks: what was carried to a chunk and what it writes itself are kept apart. Gives the last
-    /// state.
+    /// Goes through tokens in chunks. Gives the last state.
     pub(super) fn chunks(
         &self,
         (from, to): (usize, usize),
@@ -126,277 +75,300 @@ impl<T: WithDType> Walk<'_, T> {
         (size, slip): (usize, Option<ChunkSlip>),
         made: &mut Made<T>,
     ) -> State<T> {
-        let Lengths { rows, columns, .. } = self.lengths;
-        let none = vec![T::zero(); rows * columns];
-        let mut carried = first.to_vec();
-        let mut left = vec![T::one(); rows];
-        // What all chunks before have left.
-        let mut earlier = vec![T::one(); rows];
-        // What the chunk before has.
-        let mut last = vec![T::one(); rows];
-        for start in (from..to).step_by(size) {
-            let end = (start + size).min(to);
-            if slip == Some(ChunkSlip::FullChunks) && end - start < size {
+        let all = |numbers: &[T]| numbers.iter().map(|own| own.to_f64()).collect::<Vec<_>>();
+        let lengths = self.lengths;
+        let width = if self.is_by_feature { lengths.rows } else { 1 };
+        let mut sums = vec![0.0; (lengths.tokens + 1) * width];
+        for (at, left) in self.decay.unwrap_or_default().iter().enumerate() {
+            sums[at + width] = sums[at] + left.to_f64().max(LEAST_LEFT).ln();
+        }
+        let head = Head {
+            stage: self.delta.stage,
+            size,
+            slip,
+            lengths,
+            queries: self.queries.map(all),
+            keys: all(self.keys),
+            values: all(self.values),
+            beta: self.beta.map(all),
+            sums,
+            width,
+        };
+        narrowed(&head.run((from, to), &all(first), made))
+    }
+}
+
+impl Head {
+    fn run<T: WithDType>(
+        &self,
+        (from, to): (usize, usize),
+        first: &[f64],
+        made: &mut Made<T>,
+    ) -> State<f64> {
+        let columns = self.lengths.columns;
+        let (mut state, mut before) = (first.to_vec(), first.to_vec());
+        for start in (from..to).step_by(self.size) {
+            let chunk = Chunk { first: from, start, end: (start + self.size).min(to) };
+            if self.slip == Some(ChunkSlip::FullChunks) && chunk.len() < self.size {
                 break;
             }
-            match slip {
-                Some(ChunkSlip::Reset) if start > from => carried.clone_from(&none),
-                Some(ChunkSlip::ResetAll) => carried.clone_from(&none),
-                Some(ChunkSlip::Restart) => carried = first.to_vec(),
+            match self.slip {
+                Some(ChunkSlip::Reset) if start > from => state.fill(0.0),
+                Some(ChunkSlip::ResetAll) => state.fill(0.0),
+                Some(ChunkSlip::Restart) => state.copy_from_slice(first),
                 _ => {}
             }
-            if slip != Some(ChunkSlip::Cumulative) {
-                left = vec![T::one(); rows];
+            let states = [&state[..], &before, first];
+            let written = match self.stage {
+                DeltaStage::Written => self.written(chunk, states),
+                _ => self.values[start * columns..chunk.end * columns].to_vec(),
+            };
+            let next = self.next(chunk, &state, &written);
+            let told = match (self.stage, &self.queries) {
+                (DeltaStage::Written, _) => Some(written.clone()),
+                (_, Some(queries)) => Some(self.read(chunk, queries, states, (&next, &written))),
+                _ => None,
+            };
+            let told = told.iter().flat_map(|told| told.chunks(columns));
+            (start..).zip(told).for_each(|(token, own)| made.put(token, &narrowed(own)));
+            if matches!(self.stage, DeltaStage::States | DeltaStage::Chunks(_)) {
+                self.states(chunk, &state, &written, made);
             }
-            let mut own = Own { decayed: none.clone(), plain: none.clone(), cut: none.clone() };
-            let mut written_all: Vec<Vec<T>> = Vec::new();
-            for token in start..end {
-                let key = self.key(token);
-                if matches!(self.delta.stage, DeltaStage::Chunks(_)) {
-                    made.chunk(token, &sum(&self.by_rows(&carried, &left), &own.decayed));
-                }
-                let before = left.clone();
-                for (row, left) in left.iter_mut().enumerate() {
-                    *left *= self.left(token, row);
-                }
-                self.decay_own(&mut own, token - start, token, slip);
-                let inter = match slip {
-                    Some(ChunkSlip::OtherBase(
-                        decay @ (ChunkDecay::Read | ChunkDecay::Subtracted),
-                        _,
-                    )) => self.by_rows(&carried, &in_base(&left, decay, slip)),
-                    Some(ChunkSlip::NothingDecays) => carried.clone(),
-                    Some(ChunkSlip::CumulativeRead) => {
-                        self.by_rows(&self.by_rows(&carried, &left), &earlier)
-                    }
-                    _ => self.by_rows(&carried, &left),
-                };
-                let written = match self.delta.stage {
-                    DeltaStage::Written => {
-                        let is_second = 2 * (token - start) >= size;
-                        let before = [&carried[..], &inter, &left];
-                        let slip = of_last(slip, token, (end, start + size));
-                        let written = self.written_in((token, is_second), before, &mut own, slip);
-                        made.put(token, &written);
-                        written
-                    }
-                    _ => self.value_of(token).to_vec(),
-                };
-                write(&mut own.decayed, key, &written);
-                if let Some(ChunkSlip::Blocks(_)) = slip {
-                    write(&mut own.cut, key, &written);
-                }
-                self.write_plain(&mut own, token, &written, slip);
-                if let Some(queries) = self.queries {
-                    let query = Self::row(queries, token, rows);
-                    let before = || self.by_rows(&carried, &before);
-                    let of_before = of_chunks_before(query, [&carried, &inter], before, slip);
-                    let of_own = match slip {
-                        Some(ChunkSlip::ReadBefore) => vec![T::zero(); columns],
-                        Some(ChunkSlip::IntraUndecayed | ChunkSlip::IntraInclusive) => {
-                            read(query, &own.plain, columns)
-                        }
-                        Some(ChunkSlip::IntraTimes(factor)) => {
-                            times(&read(query, &own.decayed, columns), factor)
-                        }
-                        _ => read(query, &own.decayed, columns),
-                    };
-                    made.put(token, &sum(&of_before, &of_own));
-                }
-                if self.delta.stage == DeltaStage::States {
-                    made.state(token, &sum(&inter, &own.decayed));
-                }
-                written_all.push(written);
-            }
-            if slip == Some(ChunkSlip::Unmasked) {
-                self.unmasked((start, end), &written_all, made);
-            }
-            earlier.iter_mut().zip(&left).for_each(|(all, own)| *all *= *own);
-            let over = if slip == Some(ChunkSlip::CarryByBefore) { &last } else { &left };
-            let [kept, added] = self.at_end((start, end), [&carried, over], &own, slip);
-            last.clone_from(&left);
-            carried = sum(&kept, &added);
-            if slip == Some(ChunkSlip::PaddedEnd) && end - start < size {
-                // What was decayed by the whole chunk is decayed by nothing.
-                let grown: Vec<T> = left.iter().map(|left| T::one() / *left).collect();
-                carried = self.by_rows(&carried, &grown);
-            }
-            if let (Some(queries), Some(ChunkSlip::StateAfter)) = (self.queries, slip) {
-                self.after((start, end), queries, &carried, made);
-            }
+            before = std::mem::replace(&mut state, next);
         }
-        carried
+        state
     }
 
-    /// Adds what a token writes to what is kept beside the right one, for the slips that read that.
-    fn write_plain(&self, own: &mut Own<T>, token: usize, written: &[T], slip: Option<ChunkSlip>) {
-        let key = self.key(token);
-        match slip {
-            Some(
-                ChunkSlip::WriteUndecayed
-                | ChunkSlip::IntraUndecayed
-                | ChunkSlip::IntraDeltaUndecayed
-                | ChunkSlip::OtherBase(ChunkDecay::Written, _),
-            ) => write(&mut own.plain, key, written),
-            Some(ChunkSlip::IntraInclusive) => {
-                let rows = key.iter().enumerate();
-                let key: Vec<T> = rows.map(|(row, key)| *key * self.left(token, row)).collect();
-                write(&mut own.plain, &key, written);
-            }
-            _ => {}
-        }
-    }
-
-    /// What was carried to a chunk and what it writes, as they are carried on.
-    fn at_end(
+    /// The states of a chunk's tokens.
+    fn states<T: WithDType>(
         &self,
-        (start, end): (usize, usize),
-        [carried, left]: [&[T]; 2],
-        own: &Own<T>,
-        slip: Option<ChunkSlip>,
-    ) -> [State<T>; 2] {
-        let kept = self.by_rows(carried, &self.left_at_end(left, end, slip));
-        let added = match slip {
-            Some(ChunkSlip::WriteUndecayed | ChunkSlip::OtherBase(ChunkDecay::Written, _)) => {
-                own.plain.clone()
-            }
-            _ => own.decayed.clone(),
-        };
-        let (back, is_of) = match slip {
-            Some(ChunkSlip::EndBefore(back)) => (back, [true, true]),
-            Some(ChunkSlip::CarryEndBefore(back)) => (back, [true, false]),
-            Some(ChunkSlip::WriteEndBefore(back)) => (back, [false, true]),
-            _ => return [kept, added],
-        };
-        // What was decayed by the last tokens is not.
-        let last = end - back.min(end - start - 1)..end;
-        let grown = |row| last.clone().fold(T::one(), |all, token| all / self.left(token, row));
-        let grown: Vec<T> = (0..left.len()).map(grown).collect();
-        let of = |state: State<T>, is_of| if is_of { self.by_rows(&state, &grown) } else { state };
-        [of(kept, is_of[0]), of(added, is_of[1])]
-    }
-
-    /// How much a chunk leaves of what was carried to it, of which its decay leaves so much.
-    fn left_at_end(&self, left: &[T], end: usize, slip: Option<ChunkSlip>) -> Vec<T> {
-        let rows = left.len();
-        match slip {
-            Some(ChunkSlip::CarryUndecayed | ChunkSlip::NothingDecays) => vec![T::one(); rows],
-            Some(ChunkSlip::Overwritten) => vec![T::zero(); rows],
-            Some(ChunkSlip::CarryByLast) => {
-                (0..rows).map(|row| self.left(end.saturating_sub(1), row)).collect()
-            }
-            _ => in_base(left, ChunkDecay::Carried, slip),
-        }
-    }
-
-    /// What a chunk has written before its token at a place, decayed.
-    fn decay_own(&self, own: &mut Own<T>, place: usize, token: usize, slip: Option<ChunkSlip>) {
-        self.decay(&mut own.decayed, token);
-        if let Some(ChunkSlip::Blocks(block)) = slip
-            && place.is_multiple_of(block)
-        {
-            own.cut.fill(T::zero());
-        }
-        let is_apart = |other| slip == Some(other);
-        if matches!(slip, Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)))
-            || is_merged(slip)
-            || is_apart(ChunkSlip::SubtractedUndecayed)
-        {
-            self.decay(&mut own.cut, token);
-        }
-        if is_merged(slip)
-            || is_apart(ChunkSlip::ValuesUndecayed)
-            || is_apart(ChunkSlip::IntraInclusive)
-        {
-            self.decay(&mut own.plain, token);
-        }
-        if let Some(ChunkSlip::OtherBase(decay @ ChunkDecay::Written, _)) = slip {
-            let left: Vec<T> = (0..self.lengths.rows).map(|row| self.left(token, row)).collect();
-            own.plain = self.by_rows(&own.plain, &in_base(&left, decay, slip));
-        }
-    }
-
-    /// u of a chunk's token.
-    fn written_in(
-        &self,
-        (token, is_second): (usize, bool),
-        [carried, inter, left]: [&[T]; 3],
-        own: &mut Own<T>,
-        slip: Option<ChunkSlip>,
-    ) -> Vec<T> {
+        chunk: Chunk,
+        state: &[f64],
+        written: &[f64],
+        made: &mut Made<T>,
+    ) {
         let columns = self.lengths.columns;
-        let (key, beta) = (self.key(token), self.beta_of(token));
-        if let Some(ChunkSlip::SubtractedUndecayed | ChunkSlip::ValuesUndecayed) = slip {
-            return apart((key, beta), [self.value_of(token), &read(key, inter, columns)], own);
+        let mut state = state.to_vec();
+        for (token, written) in (chunk.start..chunk.end).zip(written.chunks(columns)) {
+            made.chunk(token, &narrowed(&state));
+            let left: Vec<f64> =
+                self.between(token, token + 1, 1.0).into_iter().map(f64::exp).collect();
+            state = times(&state, &left, columns);
+            write(&mut state, self.key(token), written);
+            made.state(token, &narrowed(&state));
         }
-        let of_before = match slip {
-            Some(ChunkSlip::DeltaWithin) => vec![T::zero(); columns],
-            Some(ChunkSlip::DeltaUndecayed) => read(key, carried, columns),
-            Some(ChunkSlip::DeltaTwice) => {
-                read(key, inter, columns).into_iter().map(|number| number * beta).collect()
-            }
-            _ => read(key, inter, columns),
-        };
-        let of_own = match slip {
-            Some(ChunkSlip::LastUncorrected(_)) => vec![T::zero(); columns],
-            Some(ChunkSlip::IntraDeltaUndecayed) => read(key, &own.plain, columns),
-            Some(ChunkSlip::FirstOrder | ChunkSlip::Blocks(_)) => read(key, &own.cut, columns),
-            Some(ChunkSlip::OtherSign) => read(key, &own.decayed, columns)
-                .into_iter()
-                .map(|number| T::zero() - number)
-                .collect(),
-            _ => read(key, &own.decayed, columns),
-        };
-        // Where each feature of the keys has a decay of its own, that of the first stands for all.
-        let left = left.first().copied().filter(|_| slip == Some(ChunkSlip::ValuesDecayed));
-        let kept = left.unwrap_or_else(T::one);
-        let values = self.value_of(token).iter().zip(&of_before);
-        let new: Vec<T> = values.map(|(value, before)| beta * (kept * *value - *before)).collect();
-        if slip == Some(ChunkSlip::FirstOrder) {
-            write(&mut own.cut, key, &new);
-        }
-        if is_merged(slip) {
-            return merged((key, beta), &new, own, (slip, is_second));
-        }
-        let on_diagonal = match slip {
-            Some(ChunkSlip::Diagonal) => beta * dot(key, key),
-            _ => T::zero(),
-        };
-        let within = if slip == Some(ChunkSlip::NoBetaWithin) { T::one() } else { beta };
-        let of = |(new, own): (&T, &T)| *new - within * *own - on_diagonal * *new;
-        new.iter().zip(&of_own).map(of).collect()
     }
 
-    /// Adds what queries read of later tokens of their chunk.
-    fn unmasked(&self, (start, end): (usize, usize), written: &[Vec<T>], made: &mut Made<T>) {
-        let Some(queries) = self.queries else { return };
+    fn key(&self, token: usize) -> &[f64] {
         let rows = self.lengths.rows;
-        for token in start..end {
-            let query = Self::row(queries, token, rows);
-            let mut grown = vec![T::one(); rows];
-            for (later, written) in (start..end).zip(written).skip(token - start + 1) {
-                for (row, grown) in grown.iter_mut().enumerate() {
-                    *grown /= self.left(later, row);
-                }
-                let key = self.key(later);
-                let met = query.iter().zip(key).zip(&grown);
-                let met = met.fold(T::zero(), |sum, ((q, k), grown)| sum + *q * *k * *grown);
-                let more: Vec<T> = written.iter().map(|number| met * *number).collect();
-                made.add(token, &more);
-            }
+        &self.keys[token * rows..(token + 1) * rows]
+    }
+
+    /// What a part is multiplied by.
+    fn factor(&self, at: Use) -> f64 {
+        match self.slip {
+            Some(ChunkSlip::Times(own, factor)) if own == at => factor,
+            _ => 1.0,
         }
     }
 
-    /// Adds what queries read of the state after their chunk.
-    fn after(&self, (start, end): (usize, usize), queries: &[T], state: &[T], made: &mut Made<T>) {
-        let Lengths { rows, columns, .. } = self.lengths;
-        let mut left = vec![T::one(); rows];
-        for token in start..end {
-            for (row, left) in left.iter_mut().enumerate() {
-                *left *= self.left(token, row);
+    /// β of a token, as a part has it.
+    fn beta_of(&self, at: Use, token: usize) -> f64 {
+        let beta = self.beta.as_ref().and_then(|beta| beta.get(token)).copied().unwrap_or(1.0);
+        let power = at!(self, at, Beta);
+        beta.powi(power.unwrap_or(1))
+    }
+
+    /// The state that a part reads, of that before the chunk, that before the chunk before, and the first, or the next one.
+    fn state_of(&self, at: Use, states: [&[f64]; 3], next: &[f64]) -> Vec<f64> {
+        let [own, before, first] = states;
+        let other = at!(self, at, State);
+        match other {
+            Some(ChunkState::Before) => before.to_vec(),
+            Some(ChunkState::First) => first.to_vec(),
+            Some(ChunkState::After) => next.to_vec(),
+            Some(ChunkState::Transposed) if self.lengths.rows == self.lengths.columns => {
+                transposed(own, self.lengths.columns)
             }
-            let query = Self::row(queries, token, rows);
-            made.add(token, &read(query, &self.by_rows(state, &left), columns));
+            None | Some(ChunkState::Transposed) => own.to_vec(),
+        }
+    }
+
+    /// The logarithms of what is left from one place to another, to a power.
+    fn between(&self, from: usize, to: usize, power: f64) -> Vec<f64> {
+        let of = |place: usize| &self.sums[place * self.width..(place + 1) * self.width];
+        of(to).iter().zip(of(from)).map(|(to, from)| power * (to - from)).collect()
+    }
+
+    /// What a part of a token is decayed by, on the side of its row or of its column, from the start of the chunk on.
+    fn side(&self, at: Use, token: usize, is_row: bool, chunk: Chunk) -> Vec<f64> {
+        let Chunk { first, start, end } = chunk;
+        let is_to_end = is_row && matches!(at, Use::Carried | Use::Written);
+        let is_column = matches!(at, Use::Keys | Use::Within | Use::Written);
+        let place = if is_to_end { end } else { token + 1 };
+        let place = if is_row || is_column { place } else { start };
+        let decay = at!(self, at, Decay);
+        let (from, to) = match decay {
+            // Values are not decayed.
+            None if at == Use::Values => (start, start),
+            Some(ChunkDecay::Nothing) => (start, start),
+            Some(ChunkDecay::Back { row, column }) => {
+                let back = if is_row { row } else { column };
+                let least = if is_to_end { start + 1 } else { start };
+                (start, place.saturating_sub(back).max(least))
+            }
+            Some(ChunkDecay::Single) => (place.saturating_sub(1).max(start), place),
+            Some(ChunkDecay::Before) if start == first => (start, start),
+            Some(ChunkDecay::Before) => {
+                (start - self.size, if is_to_end { start } else { place - self.size })
+            }
+            Some(ChunkDecay::FromFirst) if !is_row && !is_column => (start, first),
+            Some(ChunkDecay::Parts(size)) => {
+                (start + place.saturating_sub(start + 1) / size.max(1) * size, place)
+            }
+            Some(ChunkDecay::ToEnd) if is_row => (start, end),
+            Some(ChunkDecay::Padded) if is_row && chunk.len() < self.size => (start, start),
+            _ => (start, place),
+        };
+        let power = if let Some(ChunkDecay::Power(power)) = decay { power } else { 1.0 };
+        self.between(from, to, power)
+    }
+
+    /// What is left of a part of a token, by each key feature or of all alike.
+    fn left(&self, at: Use, token: usize, chunk: Chunk) -> Vec<f64> {
+        let [row, column] = [true, false].map(|is_row| self.side(at, token, is_row, chunk));
+        row.iter().zip(&column).map(|(row, column)| (row - column).exp()).collect()
+    }
+
+    /// Rows times the keys of a chunk, each product as far as it is left: below the diagonal and on it, or all.
+    fn met(&self, rows: &[f64], at: Use, chunk: Chunk, is_all: bool) -> Vec<f64> {
+        let count = chunk.len();
+        let sides = |is_row: bool| -> Vec<Vec<f64>> {
+            (chunk.start..chunk.end).map(|token| self.side(at, token, is_row, chunk)).collect()
+        };
+        let (row_sides, column_sides) = (sides(true), sides(false));
+        let mut met = vec![0.0; count * count];
+        for (cell, met) in met.iter_mut().enumerate() {
+            let (row, column) = (cell / count, cell % count);
+            if column > row && !is_all {
+                continue;
+            }
+            let own = &rows[row * self.lengths.rows..(row + 1) * self.lengths.rows];
+            let key = self.key(chunk.start + column);
+            let left = row_sides[row].iter().zip(&column_sides[column]);
+            let left = left.map(|(row, column)| (row - column).exp());
+            *met = match self.width {
+                1 => dot(own, key) * left.sum::<f64>(),
+                _ => own.iter().zip(key).zip(left).map(|((own, key), left)| own * key * left).sum(),
+            };
+        }
+        met
+    }
+
+    /// What the tokens of a chunk write.
+    fn written(&self, chunk: Chunk, states: [&[f64]; 3]) -> Vec<f64> {
+        let columns = self.lengths.columns;
+        let state = self.state_of(Use::Subtracted, states, states[0]);
+        let (mut values, mut subtracted) = (Vec::new(), Vec::new());
+        for token in chunk.start..chunk.end {
+            let left = self.left(Use::Values, token, chunk).first().copied().unwrap_or(1.0);
+            let beta = left * self.beta_of(Use::Values, token);
+            let own = self.values[token * columns..(token + 1) * columns].iter();
+            values.extend(own.map(|value| beta * value));
+            let key = times(self.key(token), &self.left(Use::Subtracted, token, chunk), 1);
+            let beta = self.beta_of(Use::Subtracted, token);
+            subtracted.extend(read(&key, &state, columns).iter().map(|own| beta * own));
+        }
+        let factor = self.factor(Use::Subtracted);
+        if !matches!(self.slip, Some(ChunkSlip::Inverse(..))) {
+            return self.solved(Use::Values, &less(&values, &subtracted, factor), chunk);
+        }
+        let of = [(Use::Values, &values), (Use::Subtracted, &subtracted)];
+        let [values, subtracted] = of.map(|(at, own)| self.solved(at, own, chunk));
+        less(&values, &subtracted, factor)
+    }
+
+    /// The state behind a chunk.
+    fn next(&self, chunk: Chunk, state: &[f64], written: &[f64]) -> Vec<f64> {
+        let columns = self.lengths.columns;
+        let factor = self.factor(Use::Carried);
+        let left = self.left(Use::Carried, chunk.end - 1, chunk);
+        let left: Vec<f64> = left.iter().map(|left| factor * left).collect();
+        let mut next = times(state, &left, columns);
+        let factor = self.factor(Use::Written);
+        for (token, written) in (chunk.start..chunk.end).zip(written.chunks(columns)) {
+            let left = self.left(Use::Written, token, chunk);
+            let left: Vec<f64> = left.iter().map(|left| factor * left).collect();
+            write(&mut next, &times(self.key(token), &left, 1), written);
+        }
+        next
+    }
+
+    /// What queries read, of a state and of what is written.
+    fn read(
+        &self,
+        chunk: Chunk,
+        queries: &[f64],
+        states: [&[f64]; 3],
+        (next, written): (&[f64], &[f64]),
+    ) -> Vec<f64> {
+        let Lengths { rows, columns, .. } = self.lengths;
+        let state = self.state_of(Use::Read, states, next);
+        let queries = &queries[chunk.start * rows..chunk.end * rows];
+        let (of_state, within) = (self.factor(Use::Read), self.factor(Use::Within));
+        let is_all = self.slip == Some(ChunkSlip::Unmasked);
+        let met = self.met(queries, Use::Within, chunk, is_all);
+        let own = product(&met, written, columns);
+        let tokens = (chunk.start..chunk.end).zip(queries.chunks(rows));
+        let read = tokens.flat_map(|(token, query)| {
+            let query = times(query, &self.left(Use::Read, token, chunk), 1);
+            read(&query, &state, columns)
+        });
+        let both = read.zip(&own);
+        both.map(|(of_before, own)| of_state * of_before + within * own).collect()
+    }
+
+    /// What the inverse, or what stands in its place for this part, makes of a matrix.
+    fn solved(&self, at: Use, b: &[f64], chunk: Chunk) -> Vec<f64> {
+        let count = chunk.len();
+        let keys = &self.keys[chunk.start * self.lengths.rows..chunk.end * self.lengths.rows];
+        let other = at!(self, at, Inverse);
+        let is_all = matches!(other, Some(ChunkInverse::Unmasked | ChunkInverse::Uncleared));
+        // Values are not decayed.
+        let is_undecayed = other == Some(ChunkInverse::Undecayed);
+        let decayed_as = if is_undecayed { Use::Values } else { Use::Keys };
+        let mut a = self.met(keys, decayed_as, chunk, is_all);
+        for (token, row) in (chunk.start..).zip(a.chunks_mut(count)) {
+            let factor = self.beta_of(Use::Keys, token) * self.factor(Use::Keys);
+            for cell in row {
+                *cell *= factor;
+            }
+        }
+        let columns = b.len() / count;
+        match other {
+            None | Some(ChunkInverse::Undecayed) => substituted(&a, b, count, None),
+            Some(ChunkInverse::LeftOut) => b.to_vec(),
+            Some(ChunkInverse::FirstOrder) => {
+                let strict = a.iter().enumerate();
+                let strict: Vec<f64> = strict
+                    .map(|(at, cell)| if at % count < at / count { *cell } else { 0.0 })
+                    .collect();
+                less(b, &product(&strict, b, columns), 1.0)
+            }
+            Some(ChunkInverse::Transposed) => {
+                let inverse = substituted(&a, &identity(count), count, None);
+                product(&transposed(&inverse, count), b, columns)
+            }
+            Some(ChunkInverse::Diagonal) => product(&uncleared(&a, count, false), b, columns),
+            Some(ChunkInverse::Uncleared) => product(&uncleared(&a, count, true), b, columns),
+            Some(ChunkInverse::Unmasked) => eliminated(&a, b, count),
+            Some(ChunkInverse::EndsEarly { is_token }) => {
+                let last = if is_token { count - 1 } else { self.size - 1 };
+                substituted(&a, b, count, Some(last))
+            }
+            Some(ChunkInverse::Merged(block, merge)) => {
+                product(&merged(&a, count, (block, merge)), b, columns)
+            }
         }
     }
 }

@@ -272,7 +272,7 @@ impl Operation for Delta {
         if let Part::First(count) = part {
             let cut = |(from, to): &(usize, usize)| ((*from).min(count), (*to).min(count));
             let spans = self.spans.iter().map(|spans| spans.iter().map(cut).collect()).collect();
-            return self.reads_no_later_token().then(|| Self { spans, ..self.clone() });
+            return self.may_end_at(count).then(|| Self { spans, ..self.clone() });
         }
         let Part::Item(item) = part else { return None };
         let is_one = self.spans.iter().all(|spans| spans.len() == 1);

@@ -22,12 +22,12 @@ pub(super) struct Walk<'a, T> {
     pub delta: &'a Delta,
     pub lengths: Lengths,
     pub queries: Option<&'a [T]>,
-    keys: &'a [T],
-    values: &'a [T],
-    beta: Option<&'a [T]>,
-    decay: Option<&'a [T]>,
+    pub keys: &'a [T],
+    pub values: &'a [T],
+    pub beta: Option<&'a [T]>,
+    pub decay: Option<&'a [T]>,
     /// Whether every key feature decays by itself.
-    is_by_feature: bool,
+    pub is_by_feature: bool,
 }
 
 /// The state of a head, row by row.
@@ -62,8 +62,9 @@ impl Walk<'_, f32> {
     /// The value of a step.
     pub(super) fn value(delta: &Delta, inputs: &Inputs<&Tensor>) -> Result<Tensor> {
         let dtype = inputs.values.dtype();
-        if dtype == DType::F64 {
-            return of::<f64>(delta, inputs);
+        // Sums of logarithms lose more than products.
+        if dtype == DType::F64 || matches!(delta.form, DeltaForm::Chunks(..)) {
+            return Ok(of::<f64>(delta, inputs)?.to_dtype(dtype)?);
         }
         Ok(of::<f32>(delta, inputs)?.to_dtype(dtype)?)
     }
@@ -214,17 +215,6 @@ impl<T: WithDType> Walk<'_, T> {
         }
     }
 
-    /// A state whose rows are multiplied by these.
-    pub(super) fn by_rows(&self, state: &[T], left: &[T]) -> State<T> {
-        let mut all = state.to_vec();
-        for (row, left) in all.chunks_mut(self.lengths.columns.max(1)).zip(left) {
-            for number in row {
-                *number *= *left;
-            }
-        }
-        all
-    }
-
     /// The numbers of an item's head, and the state behind the last of its tokens; `last` is that of the item before.
     fn head(
         &self,
@@ -356,6 +346,7 @@ impl<T: WithDType> Walk<'_, T> {
             Some(DeltaSlip::BetaTwice) => beta * beta * (*value - *of_key),
             Some(DeltaSlip::BetaOnRead) => *value - beta * *of_key,
             Some(DeltaSlip::BetaOnValue) => beta * *value - *of_key,
+            Some(DeltaSlip::BetaTwiceOnValue) => beta * (beta * *value - *of_key),
             Some(DeltaSlip::BetaOnKey) => beta * (*value - beta * *of_key),
             Some(DeltaSlip::Additive) => beta * *value,
             Some(DeltaSlip::Added) => beta * (*value + *of_key),
@@ -384,14 +375,6 @@ impl<T: WithDType> Made<T> {
         let width = numbers.len();
         if let Some(own) = self.numbers.get_mut(at * width..(at + 1) * width) {
             own.copy_from_slice(numbers);
-        }
-    }
-
-    /// Adds to the numbers of a token.
-    pub(super) fn add(&mut self, token: usize, numbers: &[T]) {
-        let width = numbers.len();
-        if let Some(own) = self.numbers.get_mut(token * width..(token + 1) * width) {
-            own.iter_mut().zip(numbers).for_each(|(own, number)| *own += *number);
         }
     }
 
