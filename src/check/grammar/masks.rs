@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor};
 use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, Trace, signed};
+use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
 
 impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
