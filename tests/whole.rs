@@ -305,6 +305,9 @@ fn what_was_not_recorded_may_be_wrong() {
 #[test]
 fn mistakes_are_named_in_plain_dumps() {
     // Chunks of unequal lengths, with what nothing is beside.
+    // The logits of all passes are compared, whatever they are called.
+    let passes = compared(&at("llama-reference"), &at("llama-cache-of-another"));
+    assert_eq!(wrong_parts(&passes)[..1], ["model.layers.1.self_attn.out"]);
     let norms = compared(&at("llama-reference"), &at("llama-norms-exchanged"));
     // The name says nothing, and the numbers do.
     let beside = ["model.layers.0.post_attention_layernorm.out", "layers.0.second"];
@@ -358,7 +361,7 @@ fn mistakes_are_named_in_plain_dumps() {
             "its parameters are those of model.layers.1.post_attention_layernorm",
         ),
         (
-            "llama-reference",
+            "cached-llama-reference",
             "llama-cache-of-another",
             "model.layers.1.self_attn.out",
             "pass 1 of its cache reads the keys and values of model.layers.0.self_attn, another layer",
