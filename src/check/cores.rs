@@ -13,7 +13,7 @@ use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, FoundMask, Match, Paged, Qkv, listed, meanings, take_arguments, take_bias, take_mask,
-    take_slopes,
+    take_slopes, unroll_mask,
 };
 use program::Name;
 
@@ -245,8 +245,12 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         own.settings.segments = segments.parse().ok();
         own.settings.key_segments = key_segments.parse().ok();
         let other = other_documents(&stated, &own);
-        let news: Vec<usize> =
-            segments.split(',').filter_map(|count| count.trim().parse().ok()).collect();
+        let [news, counts] = [&segments, &key_segments].map(|all| {
+            let counts = all.split(',').filter_map(|count| count.trim().parse().ok());
+            counts.collect::<Vec<usize>>()
+        });
+        let spans: Vec<_> = news.iter().copied().zip(counts).collect();
+        unroll_mask(&mut own.record, &spans)?;
         let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref(), &news)?;
         own.unmatched.extend(left);
         let mut readings = cores(own, vec![qkv])?;

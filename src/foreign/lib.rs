@@ -72,7 +72,7 @@ pub use parts::{as_kept, is_of_flashinfer, join_states};
 pub use qkv::{find_qkv, unpacked};
 pub use recurrent::has_delta_rule;
 pub use rope_tables::{Tables, take_tables};
-pub use selected::take_selection;
+pub use selected::{take_selection, unroll_mask};
 pub use smoothed::{not_added, without_scale};
 pub use steps::Unmatched;
 pub use steps::{FITS, Named, Orders, distance, fitting, name_steps, of_other_shape};

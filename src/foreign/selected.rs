@@ -1,8 +1,8 @@
 //! Which keys does a file say that each query sees, by indices, by blocks or by a tree of tokens?
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
-use super::chosen::{File, Found, Sizes, dims_of};
+use super::chosen::{File, Found, Sizes, dims_of, whole_numbers};
 use super::evidence::Evidence;
 use super::matched::Match;
 use super::names::is_called;
@@ -188,36 +188,16 @@ impl File<'_> {
             }
             _ => whole.clone(),
         };
-        let cells = |(queries, keys): &(usize, usize)| queries.saturating_mul(*keys);
-        let bytes = |span: &(usize, usize)| cells(span).div_ceil(8);
-        let has = |count: &dyn Fn(&(usize, usize)) -> usize, spans: &[(usize, usize)]| {
-            spans.iter().map(count).sum::<usize>() == all.len()
-        };
-        let fits = |spans: &Vec<(usize, usize)>| {
+        let is_whole = |spans: &&Vec<(usize, usize)>| {
             let sum = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-            sum == (queries, keys) && (has(&bytes, spans) || has(&cells, spans))
+            sum == (queries, keys)
         };
-        let Some(spans) = [spans, whole].into_iter().find(fits) else { return Ok(None) };
-        let is_in_bits = has(&bytes, &spans);
-        let mut mask = vec![0_u8; queries * keys];
-        let (mut row, mut first, mut start) = (0, 0, 0);
-        for span in &spans {
-            for cell in 0..cells(span) {
-                let is_seen = if is_in_bits {
-                    all[start + cell / 8] >> (cell % 8) & 1 == 1
-                } else {
-                    all[start + cell] != 0
-                };
-                let place = (row + cell / span.1) * keys + first + cell % span.1;
-                if let Some(own) = mask.get_mut(place) {
-                    *own = u8::from(is_seen);
-                }
+        for spans in [spans, whole].iter().filter(is_whole) {
+            if let Some(mask) = unrolled(&all, spans)? {
+                return Ok(Some((entry.name.clone(), mask)));
             }
-            start += if is_in_bits { bytes(span) } else { cells(span) };
-            (row, first) = (row + span.0, first + span.1);
         }
-        let mask = Tensor::from_vec(mask, (1, 1, queries, keys), entry.tensor.device())?;
-        Ok(Some((entry.name.clone(), mask)))
+        Ok(None)
     }
 
     /// How many tokens each sequence has, by where it begins.
@@ -226,4 +206,51 @@ impl File<'_> {
         let count = |pair: &[i64]| usize::try_from(pair[1].checked_sub(pair[0])?).ok();
         Ok(starts.windows(2).map(count).collect())
     }
+}
+
+/// The mask of the queries and keys of sequences of so many each, which a file has in one row, as (1, 1, query, key) in its place.
+///
+/// # Errors
+/// If candle fails.
+pub fn unroll_mask(record: &mut Record, spans: &[(usize, usize)]) -> Result<()> {
+    for entry in record.entries.iter_mut().filter(|entry| is_called(&entry.name, CUSTOM)) {
+        let all = whole_numbers(&entry.tensor)?.unwrap_or_default();
+        if let Some(mask) = unrolled(&all, spans)? {
+            entry.tensor = mask;
+        }
+    }
+    Ok(())
+}
+
+/// The cells of sequences of so many queries and keys each, one behind the other, or their bits in bytes, as (1, 1, query, key);
+/// nothing of other counts.
+fn unrolled(all: &[i64], spans: &[(usize, usize)]) -> Result<Option<Tensor>> {
+    let cells = |(queries, keys): &(usize, usize)| queries.saturating_mul(*keys);
+    let bytes = |span: &(usize, usize)| cells(span).div_ceil(8);
+    let has = |count: &dyn Fn(&(usize, usize)) -> usize| {
+        spans.iter().map(count).sum::<usize>() == all.len()
+    };
+    let is_in_bits = has(&bytes);
+    if !is_in_bits && !has(&cells) {
+        return Ok(None);
+    }
+    let (queries, keys) = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+    let mut mask = vec![0_u8; queries * keys];
+    let (mut row, mut first, mut start) = (0, 0, 0);
+    for span in spans {
+        for cell in 0..cells(span) {
+            let is_seen = if is_in_bits {
+                all[start + cell / 8] >> (cell % 8) & 1 == 1
+            } else {
+                all[start + cell] != 0
+            };
+            let place = (row + cell / span.1) * keys + first + cell % span.1;
+            if let Some(own) = mask.get_mut(place) {
+                *own = u8::from(is_seen);
+            }
+        }
+        start += if is_in_bits { bytes(span) } else { cells(span) };
+        (row, first) = (row + span.0, first + span.1);
+    }
+    Ok(Some(Tensor::from_vec(mask, (1, 1, queries, keys), &Device::Cpu)?))
 }
