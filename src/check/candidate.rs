@@ -199,10 +199,10 @@ pub fn places_in_words(axis: Axis, places: &[usize]) -> String {
 
 /// Places in a few words: "0, 2 to 5".
 pub fn ranges(places: &[usize]) -> String {
-    let numbers: Vec<String> = places.iter().map(ToString::to_string).collect();
-    let is_run = places.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    match &numbers[..] {
-        [first, .., last] if is_run && numbers.len() > 2 => tr!("{first} to {last}", first, last),
-        _ => lang::list(&numbers),
-    }
+    let in_words = |run: &[usize]| match run {
+        [first, _, .., last] if run.len() > 2 => vec![tr!("{first} to {last}", first, last)],
+        few => few.iter().map(ToString::to_string).collect(),
+    };
+    let runs = places.chunk_by(|one, next| *next == one + 1);
+    lang::list(&runs.flat_map(in_words).collect::<Vec<_>>())
 }
