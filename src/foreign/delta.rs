@@ -192,6 +192,9 @@ impl Arranged {
     }
 }
 
+/// Beyond so many numbers of the states of chunks, their size is not taken from a file that has none of them.
+const MOST_STATES: usize = 1 << 20;
+
 /// The sizes of chunks that kernels have, the likeliest first.
 const CHUNKS: [usize; 8] = [64, 32, 16, 128, 8, 4, 2, 256];
 
@@ -215,8 +218,16 @@ fn with_states(mut rule: DeltaRule, chunk: Option<usize>) -> Vec<DeltaRule> {
         rule.settings.states = Some(true);
     }
     let count = of(Name::ChunkStates);
+    // The state of each chunk is a step: of many small chunks these are more than all else.
+    let last = |name: Name| rule.record.tensor(name.as_str()).and_then(|own| own.dims().last());
+    let state = last(Name::KHeads).zip(last(Name::VHeads)).map_or(0, |(own, other)| own * other);
+    let is_small = |size: &usize| {
+        let numbers = tokens.div_ceil(*size).saturating_mul(heads.unwrap_or(1));
+        numbers.saturating_mul(state) <= MOST_STATES
+    };
     if count.is_none() {
-        rule.settings.state_chunk = rule.settings.state_chunk.or(chunk.filter(|size| *size > 0));
+        let chunk = chunk.filter(|size| *size > 0).filter(is_small);
+        rule.settings.state_chunk = rule.settings.state_chunk.or(chunk);
     }
     let Some(count) = count.filter(|_| rule.settings.state_chunk.is_none()) else {
         return vec![rule];

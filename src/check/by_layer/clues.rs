@@ -121,7 +121,7 @@ fn capped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String
         let (x, y) = pairs().max_by(|(left, _), (right, _)| left.abs().total_cmp(&right.abs()))?;
         let (x, y) = (x.abs(), y.abs());
         // Of numbers that the cap hardly changes it is not known.
-        if !x.is_finite() || y <= 0.0 || y >= x * (1.0 - 1e-3) {
+        if !x.is_finite() || y <= 0.0 || y >= x * (1.0 - (8.0 * tolerance).max(1e-3)) {
             return None;
         }
         // What is left grows with the cap, from it to the number itself.

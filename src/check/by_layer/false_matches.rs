@@ -86,13 +86,11 @@ pub fn left_over(sides: &mut Sides) -> Result<()> {
     for at in 0..sides.nodes().len() {
         for (place, other) in others.iter().enumerate() {
             let node = &sides.nodes()[at];
-            let is_free = sides.partner(at).is_none() && stands_alone(sides, place);
             let fits =
                 node.layer.is_some() && node.layer == other.layer && node.shape == other.shape;
-            if !is_free
-                || !fits
-                || !tried.insert([&node.name, &other.name].map(|name| numberless(name)))
-            {
+            let is_free = || sides.partner(at).is_none() && stands_alone(sides, place);
+            let names = || [&node.name, &other.name].map(|name| numberless(name));
+            if !fits || !is_free() || !tried.insert(names()) {
                 continue;
             }
             let rows = sides.some_rows(at, 0, FEW);

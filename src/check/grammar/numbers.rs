@@ -160,7 +160,7 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
         ("T", sizes.seq_len as f64),
         ("keys", sizes.keys() as f64),
         ("batch", sizes.batch as f64),
-        ("2·d_k", 2.0 * sizes.head_dim as f64),
+        ("(2·d_k)", 2.0 * sizes.head_dim as f64),
         ("(batch·T)", (sizes.batch * sizes.seq_len) as f64),
     ];
     let mut all = Vec::new();

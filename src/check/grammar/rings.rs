@@ -150,7 +150,9 @@ impl Grammar<'_> {
     fn zigzag_ranks(&self, own: &Cells, add: &mut dyn FnMut(Cells, &str)) {
         let (queries, keys) = (own.queries, own.keys);
         let of = |is_blocked: &dyn Fn(usize, usize, usize) -> bool| own.of(is_blocked);
-        let is_even = |ranks: &usize| queries == keys && keys.is_multiple_of(2 * ranks);
+        // Chunks of one token are of no ring that is run.
+        let is_even =
+            |ranks: &usize| queries == keys && keys.is_multiple_of(2 * ranks) && keys > 2 * ranks;
         for ranks in CHUNKS.into_iter().filter(is_even).filter(|_| keys <= MOST_KEYS) {
             let size = keys / (2 * ranks);
             let place = zigzag(keys, ranks);

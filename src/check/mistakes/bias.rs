@@ -46,7 +46,7 @@ fn of_positions(own: &Picked) -> Vec<Knob> {
             && own.max_distance > own.span / 2 + 1
     });
     let most = own.is_logarithmic.then_some(most);
-    let (name, last) = (tr!("row of distance 0"), 2 * signed(own.span) - 1);
+    let (name, last) = (tr!("row of distance 0"), signed(own.span).saturating_mul(2) - 1);
     let near = [own.span as f64 - 1.0, own.span as f64 + 1.0, 0.0];
     let zero =
         Knob::new(own, (name, own.zero as f64), Range::Whole(0, last), &near, |own, zero| {

@@ -16,7 +16,7 @@ use program::Name;
 const SPARE: usize = 4;
 /// Of so many keys with the most weight, those that should be seen first, one is.
 const ANCHORS: usize = 16;
-/// So much work is done: the square of the keys, times the numbers of each query.
+/// So much work is done for all queries: the products of their keys, and what is solved for each anchor.
 const MOST_WORK: usize = 1 << 30;
 /// A row is wrong where it is off by so much of its largest number,
 const OFF: f64 = 1e-3;
@@ -43,7 +43,9 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
     let fits = found.dims() == [items, heads, queries, width]
         && values.dims() == [items, heads, keys, width]
         && heads * width >= keys + SPARE;
-    if !fits || (keys * keys * heads * width).saturating_mul(items * queries) > MOST_WORK {
+    let of_query = (heads * width).saturating_add(ANCHORS.saturating_mul(keys));
+    let work = keys.saturating_mul(keys).saturating_mul(of_query);
+    if !fits || work.saturating_mul(items * queries) > MOST_WORK {
         return Ok(None);
     }
     let blocked = match trace.mask_of_scores() {
@@ -72,7 +74,8 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
         };
         let heads_of: Vec<Head> = (0..heads).map(head).collect();
         let hidden = &blocked[row(0) * keys..][..keys];
-        let Some(seen) = seen(&heads_of, hidden) else { return Ok(None) };
+        // Where a query does not tell, others may, and what they tell is tried.
+        let Some(seen) = seen(&heads_of, hidden) else { continue };
         for head in 0..heads {
             for (key, seen) in seen.iter().enumerate() {
                 if let Some(seen) = seen {
@@ -98,14 +101,14 @@ struct Head<'v> {
 fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
     let keys = hidden.len();
     // Each number of a head is a mean: the weights of what is seen, times what the values are off from it, come to 0.
-    let mut columns = vec![Vec::new(); keys];
+    let (mut columns, mut values_of) = (vec![Vec::new(); keys], vec![0.0_f64; keys]);
     for head in heads {
         let most = head.scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let width = head.found.len();
-        for (key, (column, values)) in columns.iter_mut().zip(head.values.chunks(width)).enumerate()
-        {
+        let of_keys = head.values.chunks(head.found.len()).zip(&mut columns).zip(&mut values_of);
+        for (key, ((values, column), size)) in of_keys.enumerate() {
             let weight = (head.scores[key] - most).exp();
             column.extend(values.iter().zip(head.found).map(|(value, own)| weight * (value - own)));
+            *size += values.iter().map(|value| (weight * value).powi(2)).sum::<f64>();
         }
     }
     let size = |column: &Vec<f64>| column.iter().map(|own| own * own).sum::<f64>().sqrt();
@@ -115,6 +118,17 @@ fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
         return None;
     }
     let mut told: Vec<usize> = (0..keys).filter(|key| sizes[*key] > LEAST * most).collect();
+    // Where what heads give is one key's value, that key alone is seen.
+    let is_given = |key: &usize| {
+        let own = values_of[*key].sqrt();
+        own > LEAST * most && sizes[*key] < LEAST * own
+    };
+    if let Some(only) = (0..keys).find(is_given) {
+        let mut seen = vec![None; keys];
+        told.into_iter().for_each(|key| seen[key] = Some(false));
+        seen[only] = Some(true);
+        return Some(seen);
+    }
     told.sort_by(|one, other| {
         hidden[*one].cmp(&hidden[*other]).then(sizes[*other].total_cmp(&sizes[*one]))
     });
@@ -122,23 +136,25 @@ fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
         let products = columns[one].iter().zip(&columns[other]).map(|(one, other)| one * other);
         products.sum::<f64>() / (sizes[one] * sizes[other])
     };
+    let products: Vec<Vec<f64>> =
+        told.iter().map(|one| told.iter().map(|other| dot(*one, *other)).collect()).collect();
     (0..told.len().min(ANCHORS)).find_map(|anchor| {
-        let anchor = told[anchor];
-        let others: Vec<usize> = told.iter().copied().filter(|key| *key != anchor).collect();
-        let row = |key: &usize| {
-            let row = others.iter().map(|other| dot(*key, *other));
-            row.chain([-dot(*key, anchor)]).collect::<Vec<f64>>()
+        let others = || (0..told.len()).filter(|at| *at != anchor);
+        let row = |at: usize| {
+            let row = others().map(|other| products[at][other]);
+            row.chain([-products[at][anchor]]).collect::<Vec<f64>>()
         };
-        let parts = solved(others.iter().map(row).collect())?;
+        let parts = solved(others().map(row).collect())?;
         let mut seen = vec![None; keys];
-        seen[anchor] = Some(true);
-        for (key, part) in others.iter().zip(parts) {
-            let part = part * sizes[anchor] / sizes[*key];
+        seen[told[anchor]] = Some(true);
+        for (at, part) in others().zip(parts) {
+            let key = told[at];
+            let part = part * sizes[told[anchor]] / sizes[key];
             let is_seen = part > 0.5;
             if (part - f64::from(u8::from(is_seen))).abs() > NEAR {
                 return None;
             }
-            seen[*key] = Some(is_seen);
+            seen[key] = Some(is_seen);
         }
         Some(seen)
     })

@@ -54,7 +54,8 @@ pub(super) fn check(c: &Config) -> Result<()> {
             exact = exact + 1,
             buckets = exact
         );
-        return refuse(what, "give a larger one, such as 512");
+        let larger = plain.position_buckets.unwrap_or(exact).saturating_mul(2);
+        return refuse(what, tr!("give a larger one, such as {larger}", larger));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ pub(super) fn check(c: &Config) -> Result<()> {
         ("qk_norm_eps", c.norm.map_or(0.0, |norm| norm.eps)),
         ("v_norm_eps", c.plain.v_norm_eps),
         ("concat_norm_eps", c.plain.concat_norm_eps),
+        ("rel_norm_eps", c.plain.rel_norm_eps.unwrap_or_default()),
     ];
     if let Some((name, eps)) = added.into_iter().find(|(_, eps)| !(*eps >= 0.0 && eps.is_finite()))
     {

@@ -58,7 +58,7 @@ impl Picked {
         } else {
             self.zero.saturating_add(apart)
         };
-        row.min((2 * self.span).saturating_sub(1))
+        row.min(self.span.saturating_mul(2).saturating_sub(1))
     }
 
     /// The bucket of a distance to either side.
@@ -101,7 +101,7 @@ impl Picked {
         };
         let read = if self.is_of_keys { (Key, self.keys) } else { (Query, self.queries) };
         let is_square = !self.is_turned || self.queries == self.keys;
-        if (*tokens, *rows) != read || *buckets != 2 * self.span || !is_square {
+        if (*tokens, *rows) != read || *buckets != self.span.saturating_mul(2) || !is_square {
             return Err(Misread);
         }
         Ok(vec![*b, *h, (Query, self.queries), (Key, self.keys)])
