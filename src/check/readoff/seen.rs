@@ -125,7 +125,9 @@ fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
     };
     if let Some(only) = (0..keys).find(is_given) {
         let mut seen = vec![None; keys];
-        told.into_iter().for_each(|key| seen[key] = Some(false));
+        for key in told {
+            seen[key] = Some(false);
+        }
         seen[only] = Some(true);
         return Some(seen);
     }
