@@ -250,7 +250,10 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
             counts.collect::<Vec<usize>>()
         });
         let spans: Vec<_> = news.iter().copied().zip(counts).collect();
-        unroll_mask(&mut own.record, &spans)?;
+        if unroll_mask(&mut own.record, &spans)? {
+            // It keeps the sequences apart itself.
+            (own.settings.segments, own.settings.key_segments) = (None, None);
+        }
         let (left, differs) = new_keys(&mut own.record, &qkv, written.as_deref(), &news)?;
         own.unmatched.extend(left);
         let mut readings = cores(own, vec![qkv])?;

@@ -13,12 +13,12 @@ impl Setting {
     }
 
     /// The setting behind whose value this one may stand: the one that it says more of in the end. Switches have no value,
-    /// those of lists end nowhere, and files have flags of their own for what is to be read of them.
+    /// those of lists end nowhere unless they are of a few words, and files have flags of their own for what is to be read of them.
     pub fn behind(&self) -> Option<&'static Self> {
         let next = |setting: &&'static Self| setting.of.and_then(Self::named);
         let first = self.of.and_then(Self::named);
         let last = std::iter::successors(first, next).last()?;
-        let is_one = !last.is_switch() && !last.is_list;
+        let is_one = !last.is_switch() && (!last.is_list || !last.choices.is_empty());
         (is_one && !last.value.contains("FILE")).then_some(last)
     }
 
@@ -45,6 +45,8 @@ impl Setting {
             };
             match (self.more().find(has_name), parts.last_mut()) {
                 (Some((more, _)), Some(_)) => parts.push((more, value.to_owned())),
+                // The words of a list come one by one.
+                (Some((more, _)), None) if self.is_list => parts.push((more, value.to_owned())),
                 (_, Some((_, last))) => *last = format!("{last},{piece}"),
                 (_, None) => parts.push((self, piece.to_owned())),
             }

@@ -208,18 +208,20 @@ impl File<'_> {
     }
 }
 
-/// The mask of the queries and keys of sequences of so many each, which a file has in one row, as (1, 1, query, key) in its place.
+/// The mask of the queries and keys of sequences of so many each, which a file has in one row, as (1, 1, query, key) in its place;
+/// whether there is one.
 ///
 /// # Errors
 /// If candle fails.
-pub fn unroll_mask(record: &mut Record, spans: &[(usize, usize)]) -> Result<()> {
+pub fn unroll_mask(record: &mut Record, spans: &[(usize, usize)]) -> Result<bool> {
+    let mut is_unrolled = false;
     for entry in record.entries.iter_mut().filter(|entry| is_called(&entry.name, CUSTOM)) {
         let all = whole_numbers(&entry.tensor)?.unwrap_or_default();
         if let Some(mask) = unrolled(&all, spans)? {
-            entry.tensor = mask;
+            (entry.tensor, is_unrolled) = (mask, true);
         }
     }
-    Ok(())
+    Ok(is_unrolled)
 }
 
 /// The cells of sequences of so many queries and keys each, one behind the other, or their bits in bytes, as (1, 1, query, key);
