@@ -245,10 +245,8 @@ pub fn of_pages(draft: &Draft, all: Vec<Paged>) -> Result<Vec<Reading>> {
         own.settings.segments = segments.parse().ok();
         own.settings.key_segments = key_segments.parse().ok();
         let other = other_documents(&stated, &own);
-        let [news, counts] = [&segments, &key_segments].map(|all| {
-            let counts = all.split(',').filter_map(|count| count.trim().parse().ok());
-            counts.collect::<Vec<usize>>()
-        });
+        let [news, counts] = [&own.settings.segments, &own.settings.key_segments]
+            .map(|own| own.iter().flat_map(|own| own.0.concat()).collect::<Vec<_>>());
         let spans: Vec<_> = news.iter().copied().zip(counts).collect();
         if unroll_mask(&mut own.record, &spans)? {
             // It keeps the sequences apart itself.

@@ -37,11 +37,10 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         read.extend(tensor(zero).map(wide).transpose()?);
         let stood = Op::from(Dequantize::RIGHT).eval(&read.iter().collect::<Vec<_>>())?;
         let scales = numbers(&read[1].broadcast_as(codes.shape())?)?;
-        let unrounded = wide(&meant)?;
+        let in_f64 = wide(&meant)?;
         let (codes, stood, meant) = (numbers(codes)?, numbers(&stood)?, numbers(&meant)?);
         let Some((place, largest)) = furthest(&codes, &scales, [&stood, &meant]) else { continue };
-        let smoothed = numbers(&unrounded.broadcast_sub(&unrounded.mean_keepdim(2)?)?)?;
-        if heads == Name::KHeads && furthest(&codes, &scales, [&stood, &smoothed]).is_none() {
+        if heads == Name::KHeads && is_smoothed(&codes, &scales, &stood, &in_f64)? {
             if let Some(own) = unmatched.last_mut() {
                 let why = tr!(
                     "it was written in few bits without the mean of its tokens (smoothed keys), which softmax does not see"
@@ -115,6 +114,12 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
     }
     Ok((unmatched, found))
+}
+
+/// Whether codes stand for keys without the mean of their tokens.
+fn is_smoothed(codes: &[f64], scales: &[f64], stood: &[f64], keys: &Tensor) -> Result<bool> {
+    let smoothed = numbers(&keys.broadcast_sub(&keys.mean_keepdim(2)?)?)?;
+    Ok(furthest(codes, scales, [stood, &smoothed]).is_none())
 }
 
 /// Takes the keys and values of the run's own tokens out of a file, where pages are given that these were written to; and

@@ -44,9 +44,10 @@ impl Setting {
                     && (more.is_switch() || piece.contains('='))
             };
             match (self.more().find(has_name), parts.last_mut()) {
-                (Some((more, _)), Some(_)) => parts.push((more, value.to_owned())),
                 // The words of a list come one by one.
-                (Some((more, _)), None) if self.is_list => parts.push((more, value.to_owned())),
+                (Some((more, _)), own) if own.is_some() || self.is_list => {
+                    parts.push((more, value.to_owned()));
+                }
                 (_, Some((_, last))) => *last = format!("{last},{piece}"),
                 (_, None) => parts.push((self, piece.to_owned())),
             }

@@ -47,7 +47,7 @@ pub fn in_few_bits(record: &Record, entries: [&Entry; 3], format: QkvFormat) -> 
     // Softmax does not see the mean of the keys, and nothing that was recorded does where there is no log-sum-exp.
     let has_lse = record.entries.iter().any(|entry| meanings(&entry.name).contains(&Name::Lse));
     let [queries, keys, values] = slots;
-    if !has_lse && keys.has_mean(format) {
+    if !has_lse && keys.has_mean() {
         let keys = Slot { offset: None, ..keys };
         all.extend(read_as(&[queries, keys, values], &entries, format)?);
     }
@@ -197,25 +197,11 @@ impl<'r> Slot<'r> {
         Self { names, stored, scale, global, zero: called(zero), offset }
     }
 
-    /// Whether what is added to its numbers is a mean of all tokens, of other axes than their scales.
-    fn has_mean(&self, format: QkvFormat) -> bool {
-        let (Some(scale), Some(offset)) = (self.scale, self.offset) else { return false };
-        let token = self.axes(format).iter().position(|axis| *axis == "token");
-        let shape = whole(offset, self.stored.tensor.dims());
-        let of_token = shape.zip(token).map(|(shape, token)| shape[token]);
-        scale.tensor.elem_count() != offset.tensor.elem_count() && of_token == Some(1)
-    }
-
-    /// What its axes are.
-    fn axes(&self, format: QkvFormat) -> &'static [&'static str] {
-        match (self.stored.tensor.rank(), format) {
-            (4, QkvFormat::Bhsd) => &["batch", "head", "token", "feature"],
-            (4, QkvFormat::Bshd) => &["batch", "token", "head", "feature"],
-            (4, _) => &["token", "batch", "head", "feature"],
-            (3, QkvFormat::Bhsd) => &["head", "token", "feature"],
-            (3, _) => &["token", "head", "feature"],
-            _ => &["token", "feature"],
-        }
+    /// Whether what is added to its numbers is a mean, of other axes than their scales.
+    fn has_mean(&self) -> bool {
+        self.scale
+            .zip(self.offset)
+            .is_some_and(|(scale, offset)| scale.tensor.elem_count() != offset.tensor.elem_count())
     }
 
     /// The shape of what is stored, unpacked.
@@ -277,8 +263,15 @@ impl<'r> Slot<'r> {
             let name = quoted(&self.stored.name);
             arranged(&name, tensor, format, Some(Start::Heads)).map(|(_, tensor)| tensor)
         };
-        let Parts { name, numbers, how, beside: own } =
-            self.parts(codes, shape, self.axes(format))?;
+        let axes: &[&str] = match (self.stored.tensor.rank(), format) {
+            (4, QkvFormat::Bhsd) => &["batch", "head", "token", "feature"],
+            (4, QkvFormat::Bshd) => &["batch", "token", "head", "feature"],
+            (4, _) => &["token", "batch", "head", "feature"],
+            (3, QkvFormat::Bhsd) => &["head", "token", "feature"],
+            (3, _) => &["token", "head", "feature"],
+            _ => &["token", "feature"],
+        };
+        let Parts { name, numbers, how, beside: own } = self.parts(codes, shape, axes)?;
         read.tensors.push((name, in_order(&numbers)?));
         let matched = Match::as_it_is(name.as_str(), self.name());
         read.matches.push(if how.is_empty() { matched } else { matched.read(how) });

@@ -7,7 +7,7 @@ use super::evidence::Evidence;
 use super::matched::Match;
 use super::names::is_called;
 use super::numbers::{are_booleans, numbers};
-use base::error::{Error, Result, quoted};
+use base::error::{Error, Result, quoted, refuse_too_large};
 use config::{QkvFormat, Settings};
 use file::{Entry, Record};
 use program::{Lists, Name, Selection, comes_from};
@@ -188,10 +188,7 @@ impl File<'_> {
             }
             _ => whole.clone(),
         };
-        let is_whole = |spans: &&Vec<(usize, usize)>| {
-            let sum = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
-            sum == (queries, keys)
-        };
+        let is_whole = |spans: &&Vec<(usize, usize)>| total(spans) == (queries, keys);
         for spans in [spans, whole].iter().filter(is_whole) {
             if let Some(mask) = unrolled(&all, spans)? {
                 return Ok(Some((entry.name.clone(), mask)));
@@ -224,6 +221,11 @@ pub fn unroll_mask(record: &mut Record, spans: &[(usize, usize)]) -> Result<bool
     Ok(is_unrolled)
 }
 
+/// How many queries and keys all sequences have.
+fn total(spans: &[(usize, usize)]) -> (usize, usize) {
+    spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+}
+
 /// The cells of sequences of so many queries and keys each, one behind the other, or their bits in bytes, as (1, 1, query, key);
 /// nothing of other counts.
 fn unrolled(all: &[i64], spans: &[(usize, usize)]) -> Result<Option<Tensor>> {
@@ -236,7 +238,8 @@ fn unrolled(all: &[i64], spans: &[(usize, usize)]) -> Result<Option<Tensor>> {
     if !is_in_bits && !has(&cells) {
         return Ok(None);
     }
-    let (queries, keys) = spans.iter().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+    let (queries, keys) = total(spans);
+    refuse_too_large(queries as u128 * keys as u128)?;
     let mut mask = vec![0_u8; queries * keys];
     let (mut row, mut first, mut start) = (0, 0, 0);
     for span in spans {

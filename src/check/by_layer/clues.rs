@@ -3,6 +3,7 @@
 use candle_core::Tensor;
 
 use super::super::cells::ratio;
+use super::super::grammar::numbers::short;
 use super::measure::apart;
 use base::error::{Result, listed};
 use program::wide;
@@ -134,8 +135,8 @@ fn capped(meant: &[Vec<f64>], own: &[Vec<f64>], tolerance: f64) -> Option<String
         let mut all = pairs().map(|(x, y)| (cap * (x / cap).tanh() - y).abs());
         all.all(|off| off <= 4.0 * tolerance * y).then_some(cap)
     };
-    let told =
-        |cap: f64| format!("{cap:.4}").trim_end_matches('0').trim_end_matches('.').to_owned();
+    // It is solved for from numbers that are rounded.
+    let told = |cap: f64| short((cap * 1e4).round() / 1e4);
     if let Some(cap) = cap(own, meant) {
         return Some(tr!(
             "the reference's numbers are these with a soft cap of {cap}: it is left out",

@@ -10,6 +10,7 @@ use super::super::report::Report;
 use super::super::tolerance::Tolerances;
 use super::entries::{given, in_one_type};
 use super::measure::{apart, tolerance_of};
+use super::passes::first_of;
 use super::sides::Sides;
 use super::verdict::{explains, that_fits};
 use base::error::{Result, shown};
@@ -171,12 +172,11 @@ fn held_of_others(cut: &Record, (sides, own): (&Sides, &str), pass: usize) -> Re
         let mut held = Vec::new();
         for (name, steps) in HELD {
             let meant = cut.entries.iter().find(|entry| entry.name == name.as_str());
-            let is_step = |step: &&Name| file.infos().iter().any(|own| own.name == step.as_str());
-            let (Some(meant), Some(step)) = (meant, steps.iter().find(is_step)) else { continue };
+            let (Some(meant), Some(all)) = (meant, first_of(&file, steps)?) else { continue };
             let count = meant.tensor.dim(2)?;
-            let all =
-                file.tensor(step.as_str())?.filter(|all| all.dim(2).is_ok_and(|own| own >= count));
-            let Some(all) = all else { continue };
+            if !all.dim(2).is_ok_and(|own| own >= count) {
+                continue;
+            }
             let cached = all.narrow(2, 0, count)?.contiguous()?;
             if cached.dims() == meant.tensor.dims() {
                 held.push((name, cached));

@@ -53,15 +53,8 @@ pub fn within_layers(sides: &mut Sides) -> Result<()> {
     for at in 0..sides.nodes().len() {
         let Some(place) = nearer(sides, at)? else { continue };
         let (nodes, mut moves) = (sides.nodes(), Vec::new());
-        let (own, other) = (&nodes[at], &nodes[place]);
-        for (to, node) in nodes.iter().enumerate().skip(at) {
-            let Some(by) = node.layer.zip(own.layer).and_then(|(to, own)| to.checked_sub(own))
-            else {
-                continue;
-            };
-            let beside = shifted(&other.name, by);
-            if node.name == shifted(&own.name, by)
-                && let Some(from) = nodes.iter().position(|node| node.name == beside)
+        for (to, beside) in in_layers(nodes, at, &nodes[place].name) {
+            if let Some(from) = nodes.iter().position(|node| node.name == beside)
                 && sides.partner(from).is_none()
             {
                 moves.push((to, from));
@@ -74,13 +67,27 @@ pub fn within_layers(sides: &mut Sides) -> Result<()> {
     Ok(())
 }
 
+/// The places of a node's name in its layer and in those behind it, and what another of its layer is called there.
+fn in_layers(nodes: &[Node], at: usize, other: &str) -> Vec<(usize, String)> {
+    let own = &nodes[at];
+    let of = |(to, node): (usize, &Node)| {
+        let by = node.layer?.checked_sub(own.layer?)?;
+        (node.name == shifted(&own.name, by)).then(|| (to, shifted(other, by)))
+    };
+    nodes.iter().enumerate().skip(at).filter_map(of).collect()
+}
+
+/// A name without the numbers in it, that of its layer among them.
+fn numberless(name: &str) -> String {
+    name.split(|c: char| c.is_ascii_digit()).collect()
+}
+
 /// A tensor that stands beside none, and whose numbers one of the port's in the same layer has that stands beside none either,
 /// is put beside that, and so in all layers: names of other code may say nothing.
 pub fn left_over(sides: &mut Sides) -> Result<()> {
     if sides.right.nodes.len() != 1 {
         return Ok(());
     }
-    let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
     let others = sides.right.nodes[0].clone();
     let mut tried = HashSet::new();
     for at in 0..sides.nodes().len() {
@@ -114,12 +121,7 @@ fn stands_alone(sides: &Sides, place: usize) -> bool {
 
 /// Puts two tensors beside each other, and those of their names in all layers.
 fn put_beside(sides: &mut Sides, at: usize, place: usize) {
-    let (own, other) = (sides.nodes()[at].clone(), sides.right.nodes[0][place].clone());
-    for to in at..sides.nodes().len() {
-        let node = &sides.nodes()[to];
-        let by = node.layer.zip(own.layer).and_then(|(to, own)| to.checked_sub(own));
-        let Some(by) = by.filter(|by| shifted(&own.name, *by) == node.name) else { continue };
-        let beside = shifted(&other.name, by);
+    for (to, beside) in in_layers(sides.nodes(), at, &sides.right.nodes[0][place].name) {
         let from = sides.right.nodes[0].iter().position(|node| node.name == beside);
         if let Some(from) =
             from.filter(|from| stands_alone(sides, *from) && sides.partner(to).is_none())
@@ -160,7 +162,6 @@ fn nearer(sides: &Sides, at: usize) -> Result<Option<usize>> {
 /// Where a tensor stands beside another one by its order alone, and what is behind it agrees though it does not, the two are not
 /// the same: neither are those of these names in other layers. Their places.
 pub fn false_ones(sides: &Sides, measured: &[Option<Measure>]) -> Vec<usize> {
-    let numberless = |name: &str| name.split(|c: char| c.is_ascii_digit()).collect::<String>();
     let names = |at: usize| Some(other_names(sides, at)?.map(numberless));
     let others: Vec<(usize, [String; 2])> =
         (0..measured.len()).filter_map(|at| Some((at, names(at)?))).collect();

@@ -124,8 +124,8 @@ impl Joined {
             self.counts[2] += 1;
             return Ok(Some((Join::Pieces(axis, pieces), Some(shape))));
         }
-        if let Some(other) = shapes.iter().find(|other| **other != shape) {
-            return Ok(in_order((shape, other), &shapes, ranks, own).or(one));
+        if shapes.iter().any(|other| *other != shape) {
+            return Ok(in_order(&shapes, ranks, own).or(one));
         }
         let alike =
             self.alike(known.map(|(at, _)| (whole, at)), ranks, own, (&info.name, is_last))?;
@@ -254,12 +254,13 @@ impl Joined {
 /// Chunks of unequal lengths, as those of a long prompt are, beside nothing: one behind the other, where they differ along one
 /// axis alone.
 fn in_order(
-    (shape, other): (&[usize], &[usize]),
     shapes: &[&[usize]],
     ranks: &[Bundle],
     own: &[Own],
 ) -> Option<(Join, Option<Vec<usize>>)> {
-    let axis = (0..shape.len()).find(|axis| other.get(*axis) != shape.get(*axis))?;
+    let shape = shapes.first()?;
+    let differs = |axis: &usize| shapes.iter().any(|other| other.get(*axis) != shape.get(*axis));
+    let axis = (0..shape.len()).find(differs)?;
     let pieces = natural_pieces(ranks, own, axis);
     let with = |count: usize| {
         let mut whole = shape.to_vec();

@@ -7,6 +7,21 @@ use program::{
     Axis, Biasing, Change, Edit, Heads, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Strides,
 };
 
+/// Two steps that in these slots read what the other one does.
+fn exchanged(
+    slots: &[usize],
+    (step, read): (Name, &[Name]),
+    (other, other_read): (Name, &[Name]),
+) -> Vec<Edit> {
+    let with = |own: &[Name], others: &[Name]| {
+        let of = |(slot, own): (usize, &Name)| {
+            others.get(slot).filter(|_| slots.contains(&slot)).copied().unwrap_or(*own)
+        };
+        Change::Read(own.iter().enumerate().map(of).collect())
+    };
+    vec![Edit::new(other, with(other_read, read)), Edit::new(step, with(read, other_read))]
+}
+
 impl Grammar<'_> {
     pub(super) fn inputs(&mut self, step: &Step) {
         let read = self.read(step);
@@ -69,17 +84,7 @@ impl Grammar<'_> {
                 if own == others || shape(own) != shape(others) || self.right.computes(*own) {
                     continue;
                 }
-                let with = |names: &[Name], name: Name| {
-                    let mut names = names.to_vec();
-                    if let Some(place) = names.get_mut(slot) {
-                        *place = name;
-                    }
-                    Change::Read(names)
-                };
-                let edits = vec![
-                    Edit::new(other, with(&other_read, *own)),
-                    Edit::new(step.name, with(read, *others)),
-                ];
+                let edits = exchanged(&[slot], (step.name, read), (other, &other_read));
                 let told = tr!(
                     "{own} and {others} change places, at {other} and here",
                     own,
@@ -99,7 +104,7 @@ impl Grammar<'_> {
         read: &[Name],
         (other, other_read): (Name, &[Name]),
     ) {
-        let ([x, weight, bias], [other_x, other_weight, other_bias]) = (read, other_read) else {
+        let ([_, weight, bias], [_, other_weight, other_bias]) = (read, other_read) else {
             return;
         };
         let shape = |name: &Name| self.right.step(*name).map(|step| step.axes.shape());
@@ -109,10 +114,7 @@ impl Grammar<'_> {
         if !is_alike || !matches!(step.op, Op::Linear(Linear::Project { .. })) {
             return;
         }
-        let edits = vec![
-            Edit::new(other, Change::Read(vec![*other_x, *weight, *bias])),
-            Edit::new(step.name, Change::Read(vec![*x, *other_weight, *other_bias])),
-        ];
+        let edits = exchanged(&[1, 2], (step.name, read), (other, other_read));
         let told = tr!(
             "{weight} and {other_weight}, and their biases, change places, at {other} and here",
             weight,

@@ -26,17 +26,14 @@ pub fn siblings(own: &Gradient) -> Vec<Sibling> {
             });
             slips.chain(unshifted).collect()
         }
-        Gradient::Table { relative, axes, is_last } => {
-            let (relative, axes, is_last) = (relative.clone(), axes.clone(), !is_last);
+        Gradient::Table { .. } | Gradient::Picked { .. } => {
+            let mut other = own.clone();
+            if let Gradient::Table { is_last, .. } | Gradient::Picked { is_last, .. } = &mut other {
+                *is_last = !*is_last;
+            }
             let told =
                 tr!("each pair overwrites what others of its bucket gave: they are not added up");
-            vec![Sibling::new(Gradient::Table { relative, axes, is_last }, Kind::Replaced, told)]
-        }
-        Gradient::Picked { picked, axes, is_last } => {
-            let (picked, axes, is_last) = (picked.clone(), axes.clone(), !is_last);
-            let told =
-                tr!("each pair overwrites what others of its bucket gave: they are not added up");
-            vec![Sibling::new(Gradient::Picked { picked, axes, is_last }, Kind::Replaced, told)]
+            vec![Sibling::new(other, Kind::Replaced, told)]
         }
         Gradient::NormWeight { norm, axes } => {
             // Raised to 0, the root is 1.

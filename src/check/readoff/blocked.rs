@@ -18,10 +18,13 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
     };
     let (found, meant) =
         (blocked.flatten_all()?.to_vec1::<u8>()?, meant.flatten_all()?.to_vec1::<u8>()?);
-    let in_words = rule(&found, blocked.dims())
-        .or_else(|| hidden_keys(&found, &meant, blocked.dims()))
-        .or_else(|| other_rows(&found, &meant, blocked.dims()));
-    if let Some(told) = in_words {
+    if let Some(told) = rule(&found, blocked.dims()) {
+        return Ok(told);
+    }
+    if let (Some(found), Some(meant)) =
+        (of_one_head(&found, blocked.dims()), of_one_head(&meant, blocked.dims()))
+        && let Some(told) = hidden_keys(&found, &meant).or_else(|| other_rows(&found, &meant))
+    {
         return Ok(told);
     }
     let pairs = || found.iter().zip(&meant).enumerate();
@@ -58,8 +61,11 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
 /// So many groups of queries are told, and no more.
 const MOST_GROUPS: usize = 4;
 
+/// Of each item the rows of its queries.
+type Rows<'m> = Vec<Vec<&'m [u8]>>;
+
 /// The cells of a mask that is the same for all heads: those of the first head of each item, query by query.
-fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Vec<Vec<&'m [u8]>>> {
+fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Rows<'m>> {
     let [_, heads, queries, keys] = *dims else { return None };
     let size = queries * keys;
     let items = mask.chunks((heads * size).max(1));
@@ -73,32 +79,34 @@ fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Vec<Vec<&'m [u8]>>>
 }
 
 /// Those keys that no query sees, of such as should, if that is all.
-fn hidden_keys(found: &[u8], meant: &[u8], dims: &[usize]) -> Option<String> {
-    let (found, meant) = (of_one_head(found, dims)?, of_one_head(meant, dims)?);
-    let keys = *dims.last()?;
+fn hidden_keys(found: &Rows, meant: &Rows) -> Option<String> {
     let mut told = Vec::new();
-    for (item, (found, meant)) in found.iter().zip(&meant).enumerate() {
+    for (item, (found, meant)) in found.iter().zip(meant).enumerate() {
         let rows = || found.iter().zip(meant);
-        let hidden: Vec<usize> =
-            (0..keys).filter(|key| rows().any(|(own, meant)| own[*key] > meant[*key])).collect();
-        let is_all = rows().all(|(own, meant)| {
-            (0..keys).all(|key| own[key] == meant[key].max(u8::from(hidden.contains(&key))))
-        });
-        if !is_all {
+        let mut is_hidden = vec![0_u8; found.first().map_or(0, |row| row.len())];
+        for (own, meant) in rows() {
+            let cells = is_hidden.iter_mut().zip(own.iter().zip(*meant));
+            cells.for_each(|(hidden, (own, meant))| *hidden |= u8::from(own > meant));
+        }
+        let is_row = |(own, meant): (&&[u8], &&[u8])| {
+            let cells = own.iter().zip(meant.iter().zip(&is_hidden));
+            cells.into_iter().all(|(own, (meant, hidden))| own == meant.max(hidden))
+        };
+        if !rows().all(is_row) {
             return None;
         }
+        let hidden: Vec<usize> = (0..is_hidden.len()).filter(|key| is_hidden[*key] != 0).collect();
         if !hidden.is_empty() {
             told.push((item, tr!("no query sees the keys {keys}", keys = ranges(&hidden))));
         }
     }
-    by_item(told, dims)
+    by_item(told, found.len())
 }
 
 /// Which keys queries see, of those that see others than they should: a few groups of such.
-fn other_rows(found: &[u8], meant: &[u8], dims: &[usize]) -> Option<String> {
-    let (found, meant) = (of_one_head(found, dims)?, of_one_head(meant, dims)?);
+fn other_rows(found: &Rows, meant: &Rows) -> Option<String> {
     let mut told = Vec::new();
-    for (item, (found, meant)) in found.iter().zip(&meant).enumerate() {
+    for (item, (found, meant)) in found.iter().zip(meant).enumerate() {
         let mut groups: Vec<(&[u8], Vec<usize>)> = Vec::new();
         for (query, (own, _)) in
             found.iter().zip(meant).enumerate().filter(|(_, (own, meant))| own != meant)
@@ -115,7 +123,7 @@ fn other_rows(found: &[u8], meant: &[u8], dims: &[usize]) -> Option<String> {
     }
     let more = told.len() > MOST_GROUPS;
     told.truncate(MOST_GROUPS);
-    by_item(told, dims).map(|told| if more { format!("{told}; …") } else { told })
+    by_item(told, found.len()).map(|told| if more { format!("{told}; …") } else { told })
 }
 
 /// Which keys groups of queries see: those of which each query sees one more than the one before are told together.
@@ -151,10 +159,9 @@ fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
 }
 
 /// What is told of each item, if anything is.
-fn by_item(told: Vec<(usize, String)>, dims: &[usize]) -> Option<String> {
-    let many = dims.first().is_some_and(|items| *items > 1);
+fn by_item(told: Vec<(usize, String)>, items: usize) -> Option<String> {
     let of = |(item, told): (usize, String)| {
-        if many { tr!("item {item}: {told}", item, told) } else { told }
+        if items > 1 { tr!("item {item}: {told}", item, told) } else { told }
     };
     let told: Vec<String> = told.into_iter().map(of).collect();
     (!told.is_empty()).then(|| told.join("; "))
@@ -235,19 +242,17 @@ mod tests {
         };
         let causal = both(&|query, key| key > query + 1);
         let without = both(&|query, key| key > query + 1 || key == 1);
-        assert_eq!(
-            hidden_keys(&without, &causal, &dims).as_deref(),
-            Some("no query sees the keys 1")
-        );
+        let rows = |mask| of_one_head(mask, &dims).expect("of all heads");
+        let causal = rows(&causal);
+        let told = hidden_keys(&rows(&without), &causal);
+        assert_eq!(told.as_deref(), Some("no query sees the keys 1"));
         let other = both(&|query, key| key > query + 1 || query == 1 && key == 0);
-        assert_eq!(hidden_keys(&other, &causal, &dims), None);
-        assert_eq!(
-            other_rows(&other, &causal, &dims).as_deref(),
-            Some("query rows 1 see the keys 1, 2")
-        );
+        let other = rows(&other);
+        assert_eq!(hidden_keys(&other, &causal), None);
+        assert_eq!(other_rows(&other, &causal).as_deref(), Some("query rows 1 see the keys 1, 2"));
         let steps = "query rows 0, 1 see the keys 0, 1, and each row one more than the one before";
         let none = both(&|_, _| false);
-        assert_eq!(other_rows(&causal, &none, &dims).as_deref(), Some(steps));
+        assert_eq!(other_rows(&causal, &rows(&none)).as_deref(), Some(steps));
     }
 
     #[test]

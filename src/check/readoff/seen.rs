@@ -1,7 +1,7 @@
 //! Which keys does each query see, by what it gives? What heads give is the mean of the values of the keys that are seen, each by
 //! its weight: where a query's numbers are more than its keys, they tell of each key whether it has a part in them.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::blocked::in_words;
 use crate::candidate::{Candidate, cost};
@@ -50,7 +50,7 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
     }
     let blocked = match trace.mask_of_scores() {
         Some(mask) => mask.value.broadcast_as(scores.shape())?.contiguous()?,
-        None => scores.zeros_like()?.to_dtype(candle_core::DType::U8)?,
+        None => scores.zeros_like()?.to_dtype(DType::U8)?,
     };
     let mut blocked = blocked.flatten_all()?.to_vec1::<u8>()?;
     let [found, expected, scores_of, values] = [found, expected, scores, values].map(cells);
@@ -58,13 +58,8 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
     for (item, query) in (0..items).flat_map(|item| (0..queries).map(move |query| (item, query))) {
         let row = |head: usize| (item * heads + head) * queries + query;
         let of = |head: usize, size: usize| row(head) * size..(row(head) + 1) * size;
-        let is_wrong = (0..heads).any(|head| {
-            let own = of(head, width);
-            let pairs = || found[own.clone()].iter().zip(&expected[own.clone()]);
-            let size = pairs().fold(0.0, |most: f64, (_, right)| most.max(right.abs()));
-            !pairs().all(|(own, right)| (own - right).abs() <= OFF * size)
-        });
-        if !is_wrong {
+        let is_off = |head: usize| is_off(&found[of(head, width)], &expected[of(head, width)]);
+        if !(0..heads).any(is_off) {
             continue;
         }
         let head = |head: usize| Head {
@@ -87,6 +82,12 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
     let blocked = Tensor::from_vec(blocked, scores.shape(), scores.device())?;
     let told = in_words(trace, &blocked)?;
     Ok(masked(trace, sizes, blocked, told, cost::FITTED))
+}
+
+/// Whether numbers are further from the right ones than rounding is.
+fn is_off(found: &[f64], expected: &[f64]) -> bool {
+    let size = expected.iter().fold(0.0, |most: f64, right| most.max(right.abs()));
+    !found.iter().zip(expected).all(|(own, right)| (own - right).abs() <= OFF * size)
 }
 
 /// What a head has of a query: its scores, what it gives, and the values of all keys.

@@ -58,7 +58,17 @@ impl Picked {
         } else {
             self.zero.saturating_add(apart)
         };
-        row.min(self.span.saturating_mul(2).saturating_sub(1))
+        row.min(self.last())
+    }
+
+    /// How many rows the embeddings have.
+    fn rows(&self) -> usize {
+        self.span.saturating_mul(2)
+    }
+
+    /// The last of them.
+    fn last(&self) -> usize {
+        self.rows().saturating_sub(1)
     }
 
     /// The bucket of a distance to either side.
@@ -101,14 +111,14 @@ impl Picked {
         };
         let read = if self.is_of_keys { (Key, self.keys) } else { (Query, self.queries) };
         let is_square = !self.is_turned || self.queries == self.keys;
-        if (*tokens, *rows) != read || *buckets != self.span.saturating_mul(2) || !is_square {
+        if (*tokens, *rows) != read || *buckets != self.rows() || !is_square {
             return Err(Misread);
         }
         Ok(vec![*b, *h, (Query, self.queries), (Key, self.keys)])
     }
 
     pub(super) fn formula(&self, products: &str) -> String {
-        let Self { span, zero, max_distance, first, .. } = self;
+        let Self { zero, max_distance, first, .. } = self;
         let query = if *first == 0 { "query".to_owned() } else { format!("query + {first}") };
         let distance = format!("{query} − key");
         let row = if self.is_of_keys { "key" } else { "query" };
@@ -122,7 +132,7 @@ impl Picked {
                 max_distance
             );
         }
-        let last = (2 * span).saturating_sub(1);
+        let last = self.last();
         tr!(
             "{products}[{row}, {zero} + {distance}], from 0 to {last}",
             products,
