@@ -167,9 +167,11 @@ fn take_head_norms(draft: &mut Draft) {
 /// Whether a file has the lengths of what stands in a cache, and fewer queries than keys: kernels that read it align a causal
 /// mask to the last key.
 fn is_behind_cache(draft: &Draft) -> bool {
-    let Draft { record, settings, matches, .. } = draft;
+    let Draft { record, settings, matches, evidence, .. } = draft;
     let tokens = |name: Name| record.tensor(name.as_str())?.dims().get(2).copied();
-    matches.iter().any(|taken| taken.step == "lengths")
+    let says_lengths = matches.iter().any(|taken| taken.step == "lengths")
+        || evidence.iter().any(|found| found.key == "lengths");
+    says_lengths
         && settings.mask == Some(Mask::Causal)
         && settings.causal_align.is_none()
         && tokens(Name::QHeads) < tokens(Name::KHeads)

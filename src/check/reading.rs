@@ -281,13 +281,19 @@ impl Reading {
     pub fn run(&mut self) -> Result<Run> {
         let settings = self.decided()?;
         let run = Run::new(&settings, self.given()?)?;
-        if !self.brings_mask() || !run.covers_positions()? {
+        // As what models of transformers hand to their layers is.
+        let by_position = [Name::CausalMask, Name::WindowMask, Name::ChunkMask];
+        if !self.brings_mask() || !run.file_covers(&by_position)? {
             return Ok(run);
         }
         let how = tr!("it blocks what the masks between positions do: it is the whole mask");
         self.matches.push(Match::as_it_is("mask", "attn_mask").read(how));
         let mask = Some(Mask::None);
-        let whole = Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
+        let mut whole =
+            Settings { mask, causal_align: None, window: None, chunk: None, ..settings };
+        if run.file_covers(&[Name::KeyMask, Name::LengthMask])? {
+            (whole.key_mask, whole.lengths) = (None, None);
+        }
         Run::new(&whole, self.given()?)
     }
 

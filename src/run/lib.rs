@@ -133,30 +133,24 @@ impl Run {
         }
     }
 
-    /// Whether the mask of a file blocks all that the run's own masks between positions do: then it is the whole mask, as
-    /// what models of transformers hand to their layers is.
+    /// Whether the mask of a file blocks all that those of the run's own masks do, and the run has any of them.
     ///
     /// # Errors
     /// If a mask does not fit, or candle fails.
-    pub fn covers_positions(&self) -> Result<bool> {
+    pub fn file_covers(&self, masks: &[Name]) -> Result<bool> {
         let given = self.sources.given(&self.config)?;
         let own =
             [Name::FileMask, Name::FileBias].iter().find_map(|name| given.get_key_value(name));
         let Some((name, mask)) = own else { return Ok(false) };
         let blocked = blocked_by(*name, mask)?;
-        let sizes = &self.config.sizes;
-        let [leading @ .., _, _] = blocked.dims() else { return Ok(false) };
-        let shape = [leading, &[sizes.query_count(), sizes.keys()]].concat();
-        let blocked = blocked.broadcast_as(shape.as_slice())?;
-        let by_position = [Name::CausalMask, Name::WindowMask, Name::ChunkMask];
-        let places = by_position.iter().filter_map(|name| self.program.position(*name));
+        let places = masks.iter().filter_map(|name| self.program.position(*name));
         let places: Vec<usize> = places.collect();
         for at in &places {
             let part = self.program.part(*at);
             memory::fits(&part, self.config.dtype.into())?;
             let part = part.run(&given)?;
             let Some(own) = part.steps().last() else { continue };
-            let missed = own.value.broadcast_as(shape.as_slice())?.gt(&blocked)?;
+            let missed = own.value.broadcast_gt(&blocked)?;
             if missed.flatten_all()?.max(0)?.to_scalar::<u8>()? > 0 {
                 return Ok(false);
             }
