@@ -12,10 +12,10 @@ use base::memory::lacking;
 use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, FoundMask, Match, Paged, Qkv, listed, meanings, take_arguments, take_bias, take_mask,
-    take_slopes, unroll_mask,
+    Caller, FoundMask, LEFT_PADDING, Match, Paged, Qkv, is_called, listed, meanings, numbers,
+    take_arguments, take_bias, take_mask, take_slopes, unroll_mask,
 };
-use program::Name;
+use program::{Name, whole};
 
 /// The ways to understand a file as that of a run which starts at queries, keys and values.
 pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
@@ -89,6 +89,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         // Behind a cache what counts is where each length ends; a mask that ends with the cache itself contradicts that.
         let behind_cache =
             aligned.as_ref().and_then(|aligned| aligned.against_cache(&own.settings));
+        take_left_padding(&mut own)?;
         let of_lengths = aligned.map(|Aligned { mask, has_window, .. }| {
             let window = own.settings.window.filter(|_| !has_window);
             let settings = Settings { window, ..own.settings.clone() };
@@ -175,6 +176,29 @@ fn is_behind_cache(draft: &Draft) -> bool {
         && settings.mask == Some(Mask::Causal)
         && settings.causal_align.is_none()
         && tokens(Name::QHeads) < tokens(Name::KHeads)
+}
+
+/// Takes how many keys of padding stand before those of each item into the mask of keys.
+fn take_left_padding(draft: &mut Draft) -> Result<()> {
+    let Draft { record, settings, matches, .. } = draft;
+    let keys = record.tensor(Name::KHeads.as_str()).and_then(|own| own.dims().get(2).copied());
+    let is_it = |entry: &Entry| is_called(&entry.name, LEFT_PADDING);
+    let (Some(at), Some(keys), None) =
+        (record.entries.iter().position(is_it), keys, &settings.key_mask)
+    else {
+        return Ok(());
+    };
+    let firsts = numbers(&record.entries[at].tensor)?.into_iter().map(whole);
+    let Some(firsts) = firsts.collect::<Option<Vec<usize>>>() else { return Ok(()) };
+    let ends = settings.lengths.take().unwrap_or_else(|| vec![keys; firsts.len()]);
+    let row = |(first, end): (&usize, usize)| {
+        (0..keys).map(|key| if (*first..end).contains(&key) { '1' } else { '0' }).collect()
+    };
+    settings.key_mask = Some(firsts.iter().zip(ends).map(row).collect());
+    let found = Match::as_it_is("key_mask", record.entries.remove(at).name);
+    let how = tr!("{count} keys of padding come first", count = listed(&firsts));
+    matches.push(found.read(how));
+    Ok(())
 }
 
 /// A causal mask whose last query stands at the last key of each item's length.

@@ -23,15 +23,17 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         let found = given.matches.iter().find(|found| step == found.step.as_str());
         quoted(found.map_or(step.as_str(), |found| &found.tensor))
     };
-    for [heads, own, scale, zero, _] in Name::FEW_BITS {
+    for [heads, own, scale, zero, back] in Name::FEW_BITS {
+        if let Some(plain) = tensor(heads) {
+            let why = tr!("nothing scales back what is given, and it is compared with that alone");
+            if let Some(entry) = taken(record, back, why, &mut unmatched) {
+                found.extend(unlike(&entry, plain, (heads, called(heads)))?);
+            }
+        }
         let (Some(codes), Some(scale)) = (tensor(own), tensor(scale)) else { continue };
         let why = tr!("it was written in few bits, and is compared with these alone");
         let Some(entry) = taken(record, heads, why, &mut unmatched) else { continue };
-        let is_like = |tensor: &Tensor| tensor.dims() == codes.dims();
-        let turned = || entry.tensor.transpose(1, 2).ok().filter(is_like);
-        let Some(meant) = Some(entry.tensor.clone()).filter(is_like).or_else(turned) else {
-            continue;
-        };
+        let Some(meant) = in_order_of(codes, &entry.tensor) else { continue };
         let wide = |tensor: &Tensor| tensor.to_dtype(DType::F64);
         let mut read = vec![wide(codes)?, wide(scale)?];
         read.extend(tensor(zero).map(wide).transpose()?);
@@ -114,6 +116,38 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
     }
     Ok((unmatched, found))
+}
+
+/// The tensor, or with its tokens and heads exchanged, where it has the axes of the other one so.
+fn in_order_of(other: &Tensor, tensor: &Tensor) -> Option<Tensor> {
+    let is_like = |tensor: &Tensor| tensor.dims() == other.dims();
+    let turned = || tensor.transpose(1, 2).ok().filter(is_like);
+    Some(tensor.clone()).filter(is_like).or_else(turned)
+}
+
+/// What contradicts numbers that are said to be scaled back from few bits, where these are given without a scale, and so are the
+/// numbers themselves, but for the rounding of 16 bits.
+fn unlike(
+    entry: &Entry,
+    plain: &Tensor,
+    (heads, own): (Name, String),
+) -> Result<Option<Contradiction>> {
+    let Some(recorded) = in_order_of(plain, &entry.tensor) else { return Ok(None) };
+    let (recorded, given) = (numbers(&recorded)?, numbers(plain)?);
+    let mut pairs = recorded.iter().zip(&given);
+    let is_off = |(recorded, given): (&f64, &f64)| (recorded - given).abs() > given.abs() / 128.0;
+    let Some(place) = pairs.position(is_off) else { return Ok(None) };
+    let [stated, recorded] = [given[place], recorded[place]].map(|number| number.to_string());
+    let (name, cell) = (quoted(&entry.name), format!("{:?}", unravel(place, plain.dims())));
+    let summary = tr!(
+        "{own} is {stated} at {cell}, and {name} is {recorded} there: nothing says by what it is scaled",
+        own,
+        stated,
+        cell,
+        name,
+        recorded
+    );
+    Ok(Some(Contradiction::told(heads.as_str(), heads, [stated, recorded], summary)))
 }
 
 /// Whether codes stand for keys without the mean of their tokens.

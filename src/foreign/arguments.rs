@@ -109,6 +109,9 @@ pub const LENGTHS: &[&str] = &[
     "kv_seqlens",
 ];
 
+/// What is called how many keys of padding stand in a cache before those of each item.
+pub const LEFT_PADDING: &[&str] = &["cache_leftpad", "leftpad_k"];
+
 /// What files say beside that: it holds where something else was stated, or the numbers fit nothing that was.
 const SAID: &[Argument] = &[
     Argument {

@@ -45,7 +45,8 @@ mod weight_scales;
 mod whole;
 
 pub use arguments::{
-    LACKS, POSITIONS, dropout_of, said_by_config, says_a_setting, take_arguments, take_evidence,
+    LACKS, LEFT_PADDING, POSITIONS, dropout_of, said_by_config, says_a_setting, take_arguments,
+    take_evidence,
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;

@@ -283,7 +283,9 @@ impl Grammar<'_> {
                 ),
             ),
             (
-                &|at, length| length - new.get(at).copied().unwrap_or_default().min(length - 1),
+                &|at, length| {
+                    length - new.get(at).copied().unwrap_or_default().min(length.saturating_sub(1))
+                },
                 tr!("the lengths do not count the new keys: they are not read"),
             ),
             (
