@@ -94,6 +94,9 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "kernels-wrong-length-longer"
             | "kernels-wrong-length-shorter"
             | "kernels-unsaid-stripes"
+            // Nothing scales back what is given.
+            | "kernels-plain-e5m2"
+            | "kernels-wrong-plain-e5m2"
             // Splits are kept without the sink, which is counted in the merge.
             | "serving-sink-in-merge"
             | "serving-wrong-merge-sink" => 2,

@@ -1,5 +1,6 @@
 //! Which positions and rotary frequencies does a file have?
 
+use super::finding::told;
 use super::reading::Draft;
 use base::error::Result;
 use config::{Pairing, Setting, Settings};
@@ -45,10 +46,8 @@ pub fn take_frequencies(draft: &mut Draft) -> Result<Option<Tables>> {
         Some(freqs) => Some(Tables::of_module(freqs)),
         None => take_tables(record)?,
     };
-    let is_rotated = |entry: &&Entry| {
-        let means = asked(&entry.name);
-        means.contains(&Name::QRot) || means.contains(&Name::KRot)
-    };
+    let is_rotated =
+        |entry: &&Entry| matches!(asked(&entry.name).first(), Some(Name::QRot | Name::KRot));
     let shown = tables.as_ref().map(|tables| &tables.freqs);
     let shown = shown.or_else(|| record.entries.iter().find(is_rotated).filter(|_| is_left_out));
     let pairing = tables.as_ref().and_then(|tables| tables.pairing);
@@ -117,7 +116,14 @@ pub fn take_positions(draft: &mut Draft) -> Result<()> {
     if settings.rope.is_none() && settings.q_temperature.is_none() {
         return left_out(tr!("nothing turns or scales by positions here"));
     }
-    settings.positions = Some(positions_in(&numbers)?);
-    matches.push(Match::as_it_is("positions", &tensor).read(tr!("the tokens' own")));
+    let positions = positions_in(&numbers)?;
+    let mut rows = positions.0.iter().flatten();
+    let how = if rows.all(|row| row.iter().copied().eq(0..row.len())) {
+        tr!("the tokens' own").to_owned()
+    } else {
+        tr!("which is {numbers}", numbers = told(Some(&positions.to_string().into())))
+    };
+    matches.push(Match::as_it_is("positions", &tensor).read(how));
+    settings.positions = Some(positions);
     Ok(())
 }

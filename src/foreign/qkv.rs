@@ -7,7 +7,7 @@ use super::matched::Match;
 use super::names::{TOGETHER, gradient_of, is_called, last_segment, meanings, unknown};
 use super::smoothed::with_shifts;
 use base::error::{Error, Result, quoted};
-use config::{QkvFormat, Settings, Start};
+use config::{QkvFormat, Setting, Settings, Start};
 use file::{Entry, Record};
 use program::Name;
 
@@ -122,8 +122,12 @@ fn missing(found: &[Option<&Entry>; 3], unknown: &str) -> Error {
 fn chosen<'r>(record: &'r Record, flags: &Settings) -> Result<[Option<&'r Entry>; 3]> {
     let rotated = [one(record, &[Name::QRot])?, one(record, &[Name::KRot])?];
     let values = one(record, &[Name::V, Name::VHeads])?;
-    // Rotation that nobody speaks of has been done before.
-    if let ([Some(queries), Some(keys)], None) = (rotated, flags.rope) {
+    let has = |steps: &[Name]| one(record, steps).is_ok_and(|found| found.is_some());
+    // Rotation that nobody speaks of has been done before. Where it is left out, it is none of what stands before it.
+    let is_denied = Setting::named("rope").is_some_and(|rope| rope.is_left_out(flags))
+        && has(&[Name::Q, Name::QHeads])
+        && has(&[Name::K, Name::KHeads]);
+    if let ([Some(queries), Some(keys)], None, false) = (rotated, flags.rope, is_denied) {
         return Ok([Some(queries), Some(keys), values]);
     }
     let or = |found: Option<&'r Entry>, others: &[Name]| match found {

@@ -5,29 +5,32 @@ use super::{Mistake, Situation, Way, after, none, omit, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
 use program::{
-    Biasing, ByPosition, Kind, Masking, Name, Op, Scaling, ScoreSlip, Slip, alibi_slopes,
+    Biasing, ByPosition, Kind, Masking, Name, Op, Scaling, ScoreSlip, Slip, alibi_slopes, signed,
 };
+
+/// The line of a window as it should be.
+const WINDOW: &str =
+    "mask = causal | (query - key >= window)  # the last window keys, itself included";
 
 pub const ALL: &[Mistake] = &[
     Mistake {
         id: "window-off-by-one",
         kind: Kind::Parameter,
         silent: "Sequences shorter than the window do not show it.",
-        ways: &[Way {
-            summary: "the sliding window is one key wider or narrower",
-            wrong: "mask = causal | (query - key > window)",
-            right: "mask = causal | (query - key >= window)  # the last window keys, itself included",
-            edits: |run| {
-                let Some(own) = by_position(run, Name::WindowMask) else { return none() };
-                let Some((_, window, with)) = own.hides.number() else { return none() };
-                let of = |window| {
-                    let hides = with(window);
-                    let mask = Masking::ByPosition(ByPosition { hides, ..own.clone() });
-                    vec![replace(Name::WindowMask, mask)]
-                };
-                Ok([window + 1, window - 1].map(of).to_vec())
+        ways: &[
+            Way {
+                summary: "the sliding window is one key wider",
+                wrong: "mask = causal | (query - key > window)",
+                right: WINDOW,
+                edits: |run| of_window(run, 1),
             },
-        }],
+            Way {
+                summary: "the sliding window is one key narrower",
+                wrong: "mask = causal | (query - key >= window - 1)",
+                right: WINDOW,
+                edits: |run| of_window(run, -1),
+            },
+        ],
         seen: &["huggingface/transformers#39408", "huggingface/transformers#29623"],
     },
     Mistake {
@@ -91,6 +94,15 @@ pub const ALL: &[Mistake] = &[
         seen: &["onnx/onnx#7865", "microsoft/onnxruntime#28370"],
     },
 ];
+
+/// The window has so many keys more.
+fn of_window(run: &Situation, more: i64) -> Result<Vec<Edits>> {
+    let Some(own) = by_position(run, Name::WindowMask) else { return none() };
+    let Some((_, window, with)) = own.hides.number() else { return none() };
+    let other = usize::try_from(signed(window) + more).unwrap_or_default();
+    let mask = Masking::ByPosition(ByPosition { hides: with(other), ..own.clone() });
+    one(vec![replace(Name::WindowMask, mask)])
+}
 
 /// Other slopes: those of a plain geometric series, from its second or first term, in reverse, sorted, with the other sign, and
 /// those of the next power of two and of one more head.

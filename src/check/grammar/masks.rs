@@ -5,7 +5,7 @@ use candle_core::{Device, Tensor};
 use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::cost;
-use program::{Block, Change, Edit, Kind, Masking, Name, Op, QueryRows, Slip, Step, signed};
+use program::{Block, Change, Edit, Kind, Masking, Name, Op, Slip, Step, signed};
 
 impl<'r> Grammar<'r> {
     pub(super) fn masks(&mut self) {
@@ -163,51 +163,6 @@ impl<'r> Grammar<'r> {
         self.add(Kind::Mask, cost::COMMON, step.name, Change::Replace(sign.into()), told);
     }
 
-    /// Padded tokens that become 0.
-    fn padded_rows(&mut self, own: &Cells) {
-        let Some(padding) = self.padding(own) else { return };
-        let first = self.sizes.first_position();
-        let rows = |count: usize, first: usize| {
-            let cells = (0..own.items)
-                .flat_map(|item| (0..count).map(move |row| (item, row)))
-                .map(|(item, row)| u8::from(padding.at(item, 0, first + row)));
-            Tensor::from_vec(cells.collect::<Vec<_>>(), (own.items, count, 1), &Device::Cpu)
-        };
-        let (Ok(queries), Ok(keys)) = (rows(own.queries, first), rows(own.keys, 0)) else { return };
-        for name in [
-            Name::Q,
-            Name::K,
-            Name::V,
-            Name::QHeads,
-            Name::KHeads,
-            Name::VHeads,
-            Name::HeadOutputs,
-            Name::Concat,
-            Name::Output,
-        ] {
-            let Some(step) = self.right.step(name) else { continue };
-            let tokens = if step.axes.rank() == 4 { 2 } else { 1 };
-            let count = step.axes.iter().nth(tokens).map(|(_, count)| count);
-            let cells = [&queries, &keys].into_iter().find(|cells| cells.dim(1).ok() == count);
-            let Some(cells) = cells else { continue };
-            let cells = if tokens == 2 { cells.unsqueeze(1) } else { Ok(cells.clone()) };
-            let Ok(cells) = cells else { continue };
-            let zero = Slip::Block(Block { cells, fill: 0.0 });
-            self.add(
-                Kind::Inserted,
-                cost::PLAIN,
-                name,
-                after(zero.clone(), &[]),
-                tr!("padded tokens are set to 0"),
-            );
-            if matches!(name, Name::Q | Name::K | Name::V | Name::Output) {
-                let change = Change::before(0, zero);
-                let told = tr!("padded tokens are set to 0 in what it reads");
-                self.add(Kind::Inserted, cost::PLAIN, name, change, told);
-            }
-        }
-    }
-
     /// The causal mask, aligned to the first or the last query and key, in the place of one that is given.
     fn causal_instead(&self, own: &Cells) -> Vec<(Cells, String, u32)> {
         if !own.blocked.contains(&true) || self.causal().is_some() {
@@ -317,6 +272,7 @@ impl<'r> Grammar<'r> {
         of_items(own, &mut add);
         self.windows(own, &mut |cells, told, cost| all.push((cells, told, cost)));
         self.unions(own, &mut |cells, told, cost| all.push((cells, told, cost)));
+        self.other_padding(own, &mut |cells, told, cost| all.push((cells, told, cost)));
         all
     }
 
@@ -337,46 +293,10 @@ impl<'r> Grammar<'r> {
                 cost::COMMON,
             );
         }
-        let Some(padding) = self.padding(own) else { return };
-        let rows = QueryRows { first: self.sizes.first_position(), count: own.queries };
-        // Padding on the left moves the tokens of an item, and not the slots that its keys stand in.
-        let left = |b: usize| (0..own.keys).take_while(|k| padding.at(b, 0, *k)).count();
-        let lefts: Vec<usize> = (0..own.items).map(left).collect();
-        if let Some((first, _)) = self.causal() {
-            let edge = |b: usize, q: usize| first + signed(q) - signed(lefts[b]);
-            let early = own.of(|b, q, k| own.at(b, q, k) || signed(k) > edge(b, q));
-            let told = tr!(
-                "the causal edge of each item is counted from its first token, and keys from the first slot: it ends early by its padding"
-            );
-            add(early, told.to_owned(), cost::PLAIN);
-        }
-        let beside = self.hidden_beside(&[Name::KeyMask, Name::LengthMask, Name::FileMask], own);
-        let turned = own.of(|b, q, k| {
-            padding.at(b, q, own.keys - 1 - k) || beside.iter().any(|mask| mask.at(b, q, k))
-        });
-        let told = tr!("padding is taken to stand on the other side of the keys");
-        add(turned, told.to_owned(), cost::COMMON);
-        let on_rows = own.of(|b, q, k| own.at(b, q, k) || padding.at(b, 0, rows.first + q));
-        add(on_rows, tr!("the rows of padded queries are blocked as well").to_owned(), cost::PLAIN);
     }
 
-    fn value(&self, name: Name) -> Option<&Tensor> {
+    pub(super) fn value(&self, name: Name) -> Option<&Tensor> {
         self.right.step(name).map(|step| &step.value)
-    }
-
-    /// What padding blocks.
-    pub(super) fn padding(&self, own: &Cells) -> Option<Cells> {
-        let shape = [own.items, 1, own.queries, own.keys];
-        // A mask of a file may be one of keys alone.
-        let is_of_keys =
-            |value: &&Tensor| value.rank() == 4 && value.dim(2).is_ok_and(|rows| rows == 1);
-        let given = self.value(Name::FileMask).filter(is_of_keys);
-        let parts = [Name::KeyMask, Name::LengthMask].into_iter();
-        let parts = parts.filter_map(|part| self.value(part)).chain(given);
-        let parts: Vec<Cells> =
-            parts.filter_map(|part| Cells::read(part, &shape).ok().flatten()).collect();
-        let any = |b, q, k| parts.iter().any(|part: &Cells| part.at(b, q, k));
-        (!parts.is_empty()).then(|| own.of(any))
     }
 }
 

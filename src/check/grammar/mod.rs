@@ -23,6 +23,7 @@ mod masks;
 mod merges;
 pub mod numbers;
 mod packed;
+mod padding;
 mod page_rows;
 mod page_tables;
 pub mod pages;

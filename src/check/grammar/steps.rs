@@ -77,7 +77,12 @@ impl Grammar<'_> {
         let read = self.read(step);
         let [_, beside @ ..] = &read[..] else { return };
         let change = after(step.op.clone(), beside);
-        self.add(Kind::Repeated, cost::COMMON, step.name, change, tr!("the step is made twice"));
+        let told = if let Op::Rotary(Rotary::Rotate(_)) = step.op {
+            tr!("the step is made twice, as if positions were twice as large")
+        } else {
+            tr!("the step is made twice")
+        };
+        self.add(Kind::Repeated, cost::COMMON, step.name, change, told);
         if let ([_, _, bias], Op::Linear(Linear::Project { .. })) = (&read[..], &step.op) {
             let twice = after(Slip::SUM, &[*bias]);
             self.add(Kind::Repeated, cost::PLAIN, step.name, twice, tr!("the bias is added twice"));

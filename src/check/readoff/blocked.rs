@@ -23,7 +23,10 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
     }
     if let (Some(found), Some(meant)) =
         (of_one_head(&found, blocked.dims()), of_one_head(&meant, blocked.dims()))
-        && let Some(told) = hidden_keys(&found, &meant).or_else(|| other_rows(&found, &meant))
+        && let Some(told) = [false, true]
+            .into_iter()
+            .find_map(|are_seen| other_keys(&found, &meant, are_seen))
+            .or_else(|| other_rows(&found, &meant))
     {
         return Ok(told);
     }
@@ -78,26 +81,42 @@ fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Rows<'m>> {
     items.map(of_item).collect()
 }
 
-/// Those keys that no query sees, of such as should, if that is all.
-fn hidden_keys(found: &Rows, meant: &Rows) -> Option<String> {
+/// Those keys that no query sees, of such as should, if that is all; or those that every query behind them sees.
+fn other_keys(found: &Rows, meant: &Rows, are_seen: bool) -> Option<String> {
     let mut told = Vec::new();
     for (item, (found, meant)) in found.iter().zip(meant).enumerate() {
         let rows = || found.iter().zip(meant);
-        let mut is_hidden = vec![0_u8; found.first().map_or(0, |row| row.len())];
+        let mut is_other = vec![false; found.first().map_or(0, |row| row.len())];
         for (own, meant) in rows() {
-            let cells = is_hidden.iter_mut().zip(own.iter().zip(*meant));
-            cells.for_each(|(hidden, (own, meant))| *hidden |= u8::from(own > meant));
+            let cells = is_other.iter_mut().zip(own.iter().zip(*meant));
+            cells.for_each(|(other, (own, meant))| {
+                *other |= if are_seen { own < meant } else { own > meant };
+            });
         }
         let is_row = |(own, meant): (&&[u8], &&[u8])| {
-            let cells = own.iter().zip(meant.iter().zip(&is_hidden));
-            cells.into_iter().all(|(own, (meant, hidden))| own == meant.max(hidden))
+            let last = meant.iter().rposition(|cell| *cell == 0).unwrap_or_default();
+            let cells = own.iter().zip(*meant).zip(&is_other).enumerate();
+            cells.into_iter().all(|(key, ((own, meant), is_other))| {
+                let is_other = *is_other && (!are_seen || key < last);
+                *own == if is_other { u8::from(!are_seen) } else { *meant }
+            })
         };
         if !rows().all(is_row) {
             return None;
         }
-        let hidden: Vec<usize> = (0..is_hidden.len()).filter(|key| is_hidden[*key] != 0).collect();
-        if !hidden.is_empty() {
-            told.push((item, tr!("no query sees the keys {keys}", keys = ranges(&hidden))));
+        let keys: Vec<usize> = (0..is_other.len()).filter(|key| is_other[*key]).collect();
+        // Of many it is no window that is told better so.
+        if are_seen && keys.len() * 2 > is_other.len() {
+            return None;
+        }
+        if !keys.is_empty() {
+            let keys = ranges(&keys);
+            let own = if are_seen {
+                tr!("every query behind them sees the keys {keys}, too", keys)
+            } else {
+                tr!("no query sees the keys {keys}", keys)
+            };
+            told.push((item, own));
         }
     }
     by_item(told, found.len())
@@ -158,13 +177,15 @@ fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
     runs.map(told).collect()
 }
 
-/// What is told of each item, if anything is.
+/// What is told of each item, if anything is; once, where it is the same of all.
 fn by_item(told: Vec<(usize, String)>, items: usize) -> Option<String> {
-    let of = |(item, told): (usize, String)| {
-        if items > 1 { tr!("item {item}: {told}", item, told) } else { told }
-    };
-    let told: Vec<String> = told.into_iter().map(of).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let first = told.first()?.1.clone();
+    let is_of_all = told.len() == items && told.iter().all(|(_, own)| *own == first);
+    if is_of_all {
+        return Some(first);
+    }
+    let of = |(item, told): (usize, String)| tr!("item {item}: {told}", item, told);
+    Some(told.into_iter().map(of).collect::<Vec<_>>().join("; "))
 }
 
 /// What is visible, if it is the same for all heads and follows from the distance of query and key, or from the length
@@ -244,12 +265,17 @@ mod tests {
         let without = both(&|query, key| key > query + 1 || key == 1);
         let rows = |mask| of_one_head(mask, &dims).expect("of all heads");
         let causal = rows(&causal);
+        let hidden_keys = |found: &Rows, meant: &Rows| other_keys(found, meant, false);
         let told = hidden_keys(&rows(&without), &causal);
         assert_eq!(told.as_deref(), Some("no query sees the keys 1"));
         let other = both(&|query, key| key > query + 1 || query == 1 && key == 0);
         let other = rows(&other);
         assert_eq!(hidden_keys(&other, &causal), None);
         assert_eq!(other_rows(&other, &causal).as_deref(), Some("query rows 1 see the keys 1, 2"));
+        let window = both(&|query, key| key > query + 1 || key < query);
+        let with_first = both(&|query, key| key > query + 1 || (1..query).contains(&key));
+        let told = other_keys(&rows(&with_first), &rows(&window), true);
+        assert_eq!(told.as_deref(), Some("every query behind them sees the keys 0, too"));
         let steps = "query rows 0, 1 see the keys 0, 1, and each row one more than the one before";
         let none = both(&|_, _| false);
         assert_eq!(other_rows(&causal, &rows(&none)).as_deref(), Some(steps));

@@ -53,10 +53,17 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
     }
     let told = in_words(scope.trace(), &is_blocked)?;
     let block = Slip::Block(Block { cells: is_blocked, fill });
-    let change = if at == Name::MaskedScores {
-        Change::Become(block.into(), vec![scores.name])
-    } else {
-        Change::before(0, block)
+    // What weights show is what becomes of the scores before any mask.
+    let unmasked = match at {
+        Name::MaskedScores => Some(scores.name),
+        _ if scores.name == Name::MaskedScores => {
+            scope.trace().read_by(scores).first().map(|scores| scores.name)
+        }
+        _ => None,
+    };
+    let (at, change) = match unmasked {
+        Some(scores) => (Name::MaskedScores, Change::Become(block.into(), vec![scores])),
+        None => (at, Change::before(0, block)),
     };
     let by = match own {
         Some(own) if own.total_cmp(&fill).is_ne() => {

@@ -58,10 +58,12 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         let told_so = tr!("multiplied by {name}", name);
         told.push((vec![factor; meant.len()], told_so, cost::FITTED));
     }
-    if let Some(found) = of_pairs(&rotation, &meant)?
+    if let Some((found, factor)) = of_pairs(&rotation, &meant)?
         && let Some(words) = tell(&found, &meant)
     {
-        told.push((ratios(&found, &meant), words, cost::FITTED + 1));
+        let factors = ratios(&found, &meant);
+        all.extend(with_factor(scope, rotation.rotate, (&factors, factor), &words));
+        told.push((factors, words, cost::FITTED + 1));
     }
     for (factors, told, cost) in told {
         let slip = || Op::from(Slip::Along(0, Along::Each(factors.clone())));
@@ -78,8 +80,36 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     Ok(all)
 }
 
-/// The frequency of each pair, if the pairs are turned by angles that grow evenly from token to token.
-fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
+/// Rotations by other frequencies whose cosines and sines are multiplied by another number, too, as with other scaling.
+fn with_factor(
+    scope: &Scope,
+    right: &Rotate,
+    (factors, factor): (&[f64], f64),
+    words: &str,
+) -> Option<Candidate> {
+    // What f32 numbers tell of it.
+    let is_another = (factor - right.factor).abs() > 1e-4 * right.factor.abs();
+    let own = |name: Name| {
+        let Op::Rotary(Rotary::Rotate(rotate)) = &scope.trace().step(name)?.op else { return None };
+        let rotate = Rotate { factor, ..rotate.clone() };
+        Some(Edit::new(name, Change::Replace(Rotary::Rotate(rotate).into())))
+    };
+    let of_freqs = Op::from(Slip::Along(0, Along::Each(factors.to_vec())));
+    let mut edits = vec![Edit::new(Name::RopeFreqs, Change::After(of_freqs, Vec::new()))];
+    edits.extend([Name::QRot, Name::KRot].into_iter().filter_map(own));
+    let summary = tr!(
+        "{edited}: the frequencies are {words}, and cosine and sine are multiplied by {factor}, where {meant} was meant",
+        edited = Name::RopeFreqs,
+        words,
+        factor = short(factor),
+        meant = short(right.factor)
+    );
+    is_another.then(|| Candidate::new(Kind::Parameter, cost::FITTED + 2, edits, summary))
+}
+
+/// The frequency of each pair, if the pairs are turned by angles that grow evenly from token to token, and what cosine and sine
+/// are multiplied by.
+fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<(Vec<f64>, f64)>> {
     let Rotation { rotate, found, heads, .. } = *rotation;
     let (batch, count, tokens, width) = heads.dims4()?;
     // A frequency must hold for more angles than one.
@@ -93,19 +123,25 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
     }
     let (heads, found) = (cells(heads)?, cells(found)?);
     let pairs = meant.len();
-    let angle = |pair: usize, token: usize| {
+    // The numbers of a pair before it is turned, times those behind: (cosine, sine, their own squares).
+    let products = |pair: usize, token: usize| {
         let (first, second) = match rotate.pairing {
             Pairing::Half => (pair, pair + pairs),
             Pairing::Interleaved => (2 * pair, 2 * pair + 1),
         };
-        let (mut cosine, mut sine) = (0.0, 0.0);
+        let (mut cosine, mut sine, mut squares) = (0.0, 0.0, 0.0);
         for head in 0..batch * count {
             let row = (head * tokens + token) * width;
             let (x, y) = (heads[row + first], heads[row + second]);
             let (u, v) = (found[row + first], found[row + second]);
             cosine += x * u + y * v;
             sine += x * v - y * u;
+            squares += x * x + y * y;
         }
+        (cosine, sine, squares)
+    };
+    let angle = |pair: usize, token: usize| {
+        let (cosine, sine, _) = products(pair, token);
         sine.atan2(cosine)
     };
     let frequency = |pair: usize| {
@@ -124,7 +160,10 @@ fn of_pairs(rotation: &Rotation, meant: &[f64]) -> Result<Option<Vec<f64>>> {
         frequency
     };
     let found: Vec<f64> = (0..pairs).map(frequency).collect();
-    Ok(found.iter().all(|frequency| frequency.is_finite()).then_some(found))
+    let (cosine, sine, squares) = products(0, 0);
+    let factor = cosine.hypot(sine) / squares;
+    let are_finite = found.iter().all(|frequency| frequency.is_finite()) && factor.is_finite();
+    Ok(are_finite.then_some((found, factor)))
 }
 
 /// What each frequency is multiplied by.
@@ -147,17 +186,24 @@ fn tell(found: &[f64], meant: &[f64]) -> Option<String> {
     }
     let pairs = found.len() as f64;
     if let [first, second, rest @ ..] = found
-        && is_near(*first, 1.0)
+        && *first > 0.0
         && *second > 0.0
         && !rest.is_empty()
     {
-        let base = second.powf(-pairs);
-        let of_base = (0_i32..).map(|pair| second.powi(pair));
+        let ratio = second / first;
+        let round = short(ratio.powf(-pairs).round());
+        let of_base = (0_i32..).map(|pair| first * ratio.powi(pair));
         if found.iter().zip(of_base).all(|(found, own)| is_near(*found, own)) {
-            return Some(tr!(
-                "those of base {round}, without scaling",
-                round = short(base.round())
-            ));
+            let divisor = short((1e4 / first).round() / 1e4);
+            return Some(if is_near(*first, 1.0) {
+                tr!("those of base {round}, without scaling", round)
+            } else {
+                tr!(
+                    "those of base {round}, all divided by {divisor}, as by linear scaling",
+                    round,
+                    divisor
+                )
+            });
         }
     }
     let shown: Vec<String> = others

@@ -21,10 +21,12 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let Rotation { rotate, found, .. } = rotation;
     let items = found.dim(0)?;
     let own = i64::try_from(rotate.first).unwrap_or_default();
-    let reach = i64::try_from(keys(scope)).unwrap_or(64).min(256);
+    // As far as positions go that run on from item to item, or are those of another one.
+    let reach = signed(keys(scope).max(1).saturating_mul(items + 1)).clamp(32, 256);
     let mut firsts = Vec::new();
     for item in 0..items {
-        let (heads, found) = (rotation.heads.narrow(0, item, 1)?, found.narrow(0, item, 1)?);
+        let first = |tensor: &Tensor| tensor.narrow(0, item, 1)?.narrow(2, 0, 1);
+        let (heads, found) = (first(rotation.heads)?, first(found)?);
         let one = Rotation { heads: &heads, found: &found, ..rotation };
         firsts.extend(first_position(&one, own - reach..=own + reach)?);
     }
@@ -35,7 +37,7 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     };
     let told: Vec<String> = firsts.iter().map(ToString::to_string).collect();
     let summary = tr!(
-        "{at}: the items' first positions are {told}, and {meant} was meant",
+        "{at}: the items' first positions are {told}, not {meant}",
         at,
         told = lang::list(&told),
         meant
