@@ -63,7 +63,15 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
             blocked,
             cells = cells.len()
         );
-        return Ok(lengths(&cells, queries, keys).unwrap_or(of_keys));
+        let lengths = || {
+            counts(&cells, queries, keys, false)
+                .map(|all| tr!("lengths {lengths}", lengths = all.join(",")))
+        };
+        let left = || {
+            let count = counts(&cells, queries, keys, true)?.join(", ");
+            Some(tr!("one of keys alone, with {count} keys of padding on the left", count))
+        };
+        return Ok(lengths().or_else(left).unwrap_or(of_keys));
     }
     let (shown, hidden) = without_padding(&cells, queries, keys);
     if !hidden.is_empty()
@@ -101,15 +109,14 @@ pub fn told_mask(mask: &Tensor) -> Result<String> {
     ))
 }
 
-/// A mask that shows the first keys of every item, in words.
-fn lengths(cells: &[bool], queries: usize, keys: usize) -> Option<String> {
-    let length = |item: &[bool]| {
+/// How many keys come first in each item that are blocked alike, and the others are not; or with the two exchanged.
+fn counts(cells: &[bool], queries: usize, keys: usize, are_blocked: bool) -> Option<Vec<String>> {
+    let count = |item: &[bool]| {
         let row = item.get(..keys)?;
-        let length = row.iter().take_while(|cell| !**cell).count();
-        row.iter().skip(length).all(|cell| *cell).then(|| length.to_string())
+        let count = row.iter().take_while(|cell| **cell == are_blocked).count();
+        row.iter().skip(count).all(|cell| *cell != are_blocked).then(|| count.to_string())
     };
-    let all: Option<Vec<String>> = cells.chunks((queries * keys).max(1)).map(length).collect();
-    all.map(|all| tr!("lengths {lengths}", lengths = all.join(",")))
+    cells.chunks((queries * keys).max(1)).map(count).collect()
 }
 
 /// Which keys a query may not see.
