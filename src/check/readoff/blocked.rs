@@ -100,7 +100,7 @@ fn hidden_keys(found: &Rows, meant: &Rows) -> Option<String> {
             told.push((item, tr!("no query sees the keys {keys}", keys = ranges(&hidden))));
         }
     }
-    by_item(told, found.len())
+    by_item(&told, found.len())
 }
 
 /// Which keys queries see, of those that see others than they should: a few groups of such.
@@ -121,9 +121,7 @@ fn other_rows(found: &Rows, meant: &Rows) -> Option<String> {
             groups.into_iter().map(|(own, queries)| (queries, seen(own))).collect();
         told.extend(steps(&groups).into_iter().map(|told| (item, told)));
     }
-    let more = told.len() > MOST_GROUPS;
-    told.truncate(MOST_GROUPS);
-    by_item(told, found.len()).map(|told| if more { format!("{told}; …") } else { told })
+    by_item(&told, found.len())
 }
 
 /// Which keys groups of queries see: those of which each query sees one more than the one before are told together.
@@ -158,13 +156,24 @@ fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
     runs.map(told).collect()
 }
 
-/// What is told of each item, if anything is.
-fn by_item(told: Vec<(usize, String)>, items: usize) -> Option<String> {
-    let of = |(item, told): (usize, String)| {
-        if items > 1 { tr!("item {item}: {told}", item, told) } else { told }
+/// What is told of each item, if anything is; once if it is the same of all.
+fn by_item(told: &[(usize, String)], items: usize) -> Option<String> {
+    let of_item = |item: usize| {
+        told.iter().filter(move |(own, _)| *own == item).map(|(_, told)| told.as_str())
     };
-    let told: Vec<String> = told.into_iter().map(of).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let are_alike = (1..items).all(|item| of_item(item).eq(of_item(0)));
+    let of = |(item, told): &(usize, String)| {
+        if are_alike {
+            (*item == 0).then(|| told.clone())
+        } else {
+            Some(tr!("item {item}: {told}", item, told))
+        }
+    };
+    let mut all: Vec<String> = told.iter().filter_map(of).collect();
+    let is_more = all.len() > MOST_GROUPS;
+    all.truncate(MOST_GROUPS);
+    let told = all.join("; ") + if is_more { "; …" } else { "" };
+    (!told.is_empty()).then_some(told)
 }
 
 /// What is visible, if it is the same for all heads and follows from the distance of query and key, or from the length
