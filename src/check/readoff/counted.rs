@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
 use super::blocked::in_words;
 use crate::candidate::{Candidate, cost, places_in_words, ranges};
@@ -14,6 +14,7 @@ use program::Axis;
 
 /// How often keys count for queries, the same in all heads.
 pub struct Counts {
+    blocked: Vec<u8>,
     meant: Vec<u8>,
     found: Vec<u8>,
     sizes: [usize; 4],
@@ -26,7 +27,7 @@ impl Counts {
         let items = blocked.chunks((heads * queries * keys).max(1)).take(items);
         let first = items.flat_map(|item| item.iter().take(queries * keys));
         let meant: Vec<u8> = first.map(|blocked| u8::from(*blocked == 0)).collect();
-        Self { found: meant.clone(), meant, sizes }
+        Self { blocked: blocked.to_vec(), found: meant.clone(), meant, sizes }
     }
 
     /// A key of a query of an item counts so often.
@@ -69,18 +70,27 @@ impl Counts {
         (!told.is_empty()).then(|| told.join("; "))
     }
 
-    /// A number of each cell, of all heads.
-    fn tensor<T: candle_core::WithDType>(
-        &self,
-        scope: &Scope,
-        of: impl Fn(u8) -> T,
-    ) -> Result<Tensor> {
-        let [items, heads, queries, keys] = self.sizes;
-        let cells: Vec<T> = self.found.iter().map(|times| of(*times)).collect();
-        let device = scope.trace().steps().first().map(|step| step.value.device().clone());
-        let device = device.unwrap_or(candle_core::Device::Cpu);
-        let cells = Tensor::from_vec(cells, (items, 1, queries, keys), &device)?;
-        Ok(cells.broadcast_as((items, heads, queries, keys))?.contiguous()?)
+    /// Which cells of all heads are blocked: as the mask has them where keys count as they should.
+    fn hidden(&self) -> Result<Tensor> {
+        let [_, heads, queries, keys] = self.sizes;
+        let size = queries * keys;
+        let cell = |(at, blocked): (usize, &u8)| {
+            let own = at / (heads * size) * size + at % size;
+            if self.found[own] == self.meant[own] {
+                *blocked
+            } else {
+                u8::from(self.found[own] == 0)
+            }
+        };
+        let cells: Vec<u8> = self.blocked.iter().enumerate().map(cell).collect();
+        Ok(Tensor::from_vec(cells, self.sizes.as_slice(), &Device::Cpu)?)
+    }
+
+    /// The logarithms of how often keys count that do more than once.
+    fn logs(&self) -> Result<Tensor> {
+        let [items, _, queries, keys] = self.sizes;
+        let logs = self.found.iter().map(|times| f64::from((*times).max(1)).ln()).collect();
+        Ok(Tensor::from_vec(logs, (items, 1, queries, keys), &Device::Cpu)?)
     }
 }
 
@@ -95,12 +105,12 @@ pub fn candidate(scope: &Scope, sizes: &Sizes, counts: &Counts) -> Result<Option
     let trace = scope.trace();
     let are_others =
         counts.found.iter().zip(&counts.meant).any(|(own, meant)| *own.min(&1) != *meant);
-    let blocked = counts.tensor(scope, |times| u8::from(times == 0))?;
+    let blocked = counts.hidden()?;
     let mut told = Vec::new();
     if are_others {
         told.push(in_words(trace, &blocked)?);
     }
-    let logs = counts.tensor(scope, |times| f64::from(times.max(1)).ln())?;
+    let logs = counts.logs()?;
     let repeated = counts.repeated();
     let logs = repeated.is_some().then_some(logs);
     told.extend(repeated);
