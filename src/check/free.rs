@@ -3,13 +3,13 @@
 use super::candidate::{Candidate, cost};
 use super::fit::Free;
 use super::grammar::kernels::{part_of_sum as summed, summed as summed_axes};
-use super::grammar::numbers::{scaled, shifted, short, usual, with_number};
+use super::grammar::numbers::{of_sizes, scaled, shifted, short, told, usual, with_number};
 use super::mistakes::{Knob, Range, knobs};
 use base::lang;
 use config::Sizes;
 use program::{
-    Change, Edit, Kind, Linear, Name, Op, Role, Scaling, Slip, Step, Trace, Weighting, signed,
-    whole,
+    Change, Edit, Kind, Linear, Name, Op, Role, Scaling, ScoreSlip, Slip, Step, Trace, Weighting,
+    signed, whole,
 };
 
 /// Norms of which code states one ε.
@@ -38,7 +38,29 @@ pub fn of_operations<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> 
     let is_decay = matches!(step.op, Op::Scaling(Scaling::Exp { .. }));
     let bounds =
         [false, true].into_iter().filter(|_| is_decay).map(|above| bound(step.name, above));
-    own.chain(settings).chain(bounds).collect()
+    own.chain(settings).chain(bounds).chain(of_cap(step, sizes)).collect()
+}
+
+/// What the tanh of a soft cap is multiplied by, where that is not the cap.
+fn of_cap<'f>(step: &'f Step, sizes: &'f Sizes) -> Option<Free<'f>> {
+    let Op::Scaling(Scaling::SoftCap { cap }) = step.op else { return None };
+    Some(Free {
+        meant: cap,
+        range: Range::Positive,
+        usual: of_sizes(sizes).into_iter().map(|(size, _)| size).collect(),
+        is_rough: false,
+        with: Box::new(move |outer| {
+            let told = tr!(
+                "tanh is multiplied by {outer}, not by the cap{sizes}",
+                outer = short(outer),
+                sizes = told(outer, cap, sizes)
+            );
+            let slip = Slip::Scores(ScoreSlip::Cap { outer, inner: cap.recip() });
+            let change = Change::Replace(slip.into());
+            let made = Candidate::at(step.name, Kind::Parameter, cost::FITTED, change, told);
+            Some(made.with_number("softcap", cap, outer))
+        }),
+    })
 }
 
 /// A number that the logarithm of a decay is clamped at, from above or from below.

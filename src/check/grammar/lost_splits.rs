@@ -242,7 +242,13 @@ impl Grammar<'_> {
 
     /// Merges in steps that go wrong between these.
     fn between_levels(&mut self, count: usize) {
-        for slip in [PartSlip::SignExchanged, PartSlip::SignTurned, PartSlip::PairFirst] {
+        for slip in [
+            PartSlip::SignExchanged,
+            PartSlip::SignTurned,
+            PartSlip::PairFirst,
+            PartSlip::RingSignExchanged,
+            PartSlip::RingSignTurned,
+        ] {
             if count > 2 {
                 self.slipped_weights(slip);
             }

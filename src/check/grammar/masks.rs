@@ -80,6 +80,11 @@ impl<'r> Grammar<'r> {
     /// The steps where scores are blocked: those that mask them, or else all that read them where nothing is masked.
     pub(super) fn blocked_at(&self) -> Vec<&'r Step> {
         let masked = self.right.step(Name::MaskedScores);
+        masked.map_or_else(|| self.readers_of_scores(), |masked| vec![masked])
+    }
+
+    /// The steps that read the scores that are to be weighed.
+    pub(super) fn readers_of_scores(&self) -> Vec<&'r Step> {
         let readers = [
             Name::Weights,
             Name::SplitMax,
@@ -96,8 +101,7 @@ impl<'r> Grammar<'r> {
         let is_of_scores = |step: &&Step| {
             step.name != Name::Lse || weights.as_ref().is_some_and(|own| *own == self.read(step))
         };
-        let readers = readers.filter(is_of_scores);
-        masked.map_or_else(|| readers.collect(), |masked| vec![masked])
+        readers.filter(is_of_scores).collect()
     }
 
     /// One part of a mask of several, or all but one.

@@ -42,12 +42,14 @@ mod sequences;
 mod steps;
 mod strides;
 mod tile_loops;
+mod tile_orders;
 mod tiles;
 mod turns;
 mod twins;
 mod windows;
 
-pub use read_off::{masked, scores_and_values};
+pub use part_keys::Keys;
+pub use read_off::{counted, scores_and_values, with_keys};
 
 use super::candidate::{Candidate, Edits};
 use config::Sizes;

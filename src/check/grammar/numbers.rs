@@ -179,7 +179,7 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
 }
 
 /// What a number may come from.
-fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
+pub fn told(found: f64, meant: f64, sizes: &Sizes) -> String {
     let is_it = |value: f64| (value - found).abs() <= 1e-6 * found.abs();
     let mut names: Vec<String> = of_sizes(sizes)
         .into_iter()

@@ -59,6 +59,49 @@ fn uncounted(own: &Cells, parts: &Parts) -> Option<(Cells, String, u32)> {
     is_of_items.then(|| (own.of(|b, q, k| own.at(b, q, k) || k >= kept(b)), told, cost::COMMON))
 }
 
+/// The steps of a ring in which each rank of queries meets another part of the keys.
+fn of_ranks(own: &Cells, parts: &Parts) -> Vec<(Cells, String, u32)> {
+    let (count, name) = (parts.keys.len(), parts.axis.told());
+    let mut all = Vec::new();
+    let at = |k: usize| {
+        let has = |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));
+        parts.keys.iter().position(has)
+    };
+    let at: Vec<_> = (0..own.keys).map(at).collect();
+    if own.queries >= count && own.queries.is_multiple_of(count) {
+        for ahead in 1..count {
+            let rank = |q: usize| (q / (own.queries / count) + ahead) % count;
+            let unseen = |b: usize, q: usize, k: usize| own.at(b, q, k) || at[k] == Some(rank(q));
+            let told = tr!(
+                "the queries of rank r of {count} never see {name} (r + {ahead}) mod {count}: a step of the ring is left out",
+                name,
+                ahead,
+                count
+            );
+            all.push((own.of(unseen), told, cost::COMMON));
+            let whole = |b: usize, q: usize, k: usize| own.at(b, q, k) && at[k] != Some(rank(q));
+            let told = tr!(
+                "the queries of rank r of {count} see all of {name} (r + {ahead}) mod {count}: a step of the ring is neither skipped nor masked",
+                name,
+                ahead,
+                count
+            );
+            all.push((own.of(whole), told, cost::COMMON));
+        }
+    }
+    if own.queries == own.keys && own.keys.is_multiple_of(count) && count > 1 {
+        let size = own.keys / count;
+        let turned =
+            |q: usize, k: usize| (2 * (q / size) + count - k / size) % count * size + k % size;
+        let told = tr!(
+            "the masks of the ring's steps turn the other way than the keys: a block is masked as that of rank r + step, and is that of rank r − step"
+        );
+        let other = |b: usize, q: usize, k: usize| own.at(b, q, turned(q, k));
+        all.push((own.of(other), told.to_owned(), cost::COMMON));
+    }
+    all
+}
+
 impl Grammar<'_> {
     /// Tiles that the mask blocks a part of count twice, as where the loop over whole tiles does not end before them.
     pub(super) fn edge_twice(&mut self, steps: [Name; 2], size: (usize, usize)) {
@@ -234,38 +277,8 @@ impl Grammar<'_> {
             );
             all.push((own.of(early), told, cost::COMMON));
         }
-        let count = parts.keys.len();
         all.extend(uncounted(own, parts));
-        let at = |k: usize| {
-            let has =
-                |spans: &Vec<(usize, usize)>| spans.iter().any(|own| (own.0..own.1).contains(&k));
-            parts.keys.iter().position(has)
-        };
-        let at: Vec<_> = (0..own.keys).map(at).collect();
-        if own.queries >= count && own.queries.is_multiple_of(count) {
-            for ahead in 1..count {
-                let rank = |q: usize| (q / (own.queries / count) + ahead) % count;
-                let unseen =
-                    |b: usize, q: usize, k: usize| own.at(b, q, k) || at[k] == Some(rank(q));
-                let told = tr!(
-                    "the queries of rank r of {count} never see {name} (r + {ahead}) mod {count}: a step of the ring is left out",
-                    name,
-                    ahead,
-                    count
-                );
-                all.push((own.of(unseen), told, cost::COMMON));
-            }
-        }
-        if own.queries == own.keys && own.keys.is_multiple_of(count) && count > 1 {
-            let size = own.keys / count;
-            let turned =
-                |q: usize, k: usize| (2 * (q / size) + count - k / size) % count * size + k % size;
-            let told = tr!(
-                "the masks of the ring's steps turn the other way than the keys: a block is masked as that of rank r + step, and is that of rank r − step"
-            );
-            let other = |b: usize, q: usize, k: usize| own.at(b, q, turned(q, k));
-            all.push((own.of(other), told.to_owned(), cost::COMMON));
-        }
+        all.extend(of_ranks(own, parts));
         all
     }
 }

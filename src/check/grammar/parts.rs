@@ -24,7 +24,7 @@ impl Grammar<'_> {
         };
         self.other_keys(&parts, steps);
         self.one_part_of_others(&parts, steps[2]);
-        self.together(steps, is_tile);
+        self.together(&parts, steps, is_tile);
         self.of_one_part(&parts);
         self.other_loads(&parts, steps[2]);
         self.beyond_its_head(&parts, steps);
@@ -35,6 +35,8 @@ impl Grammar<'_> {
             let rows = parts.queries.unwrap_or(size);
             if is_tile {
                 self.floored_maximum();
+                self.in_one_tile(&parts, steps);
+                self.moved_bias((rows, size));
                 self.edge_twice([steps[1], steps[2]], (rows, size));
                 self.in_two_stages([steps[1], steps[2]], (rows, size), cost::COMMON);
                 // A tile of queries that is not stated may have another length than one of keys.
@@ -180,7 +182,7 @@ impl Grammar<'_> {
     }
 
     /// What goes wrong in several steps at once.
-    fn together(&mut self, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
+    fn together(&mut self, parts: &Parts, [of_max, of_sum, of_acc]: [Name; 3], is_tile: bool) {
         let last = [Name::Lse, Name::HeadOutputs];
         let of_all: &[(PartSlip, &[Name])] = &[
             (PartSlip::TailReversed, &[of_sum]),
@@ -223,6 +225,10 @@ impl Grammar<'_> {
             (PartSlip::AllCarried, &[of_max, of_sum, of_acc]),
             (PartSlip::HalvesApart, &[of_max, of_sum, of_acc]),
             (PartSlip::QuartersApart, &[of_max, of_sum, of_acc]),
+            (PartSlip::FirstHalfKept, &[of_max, of_sum, of_acc]),
+            (PartSlip::LastHalfKept, &[of_max, of_sum, of_acc]),
+            (PartSlip::FirstQuarterKept, &[of_max, of_sum, of_acc]),
+            (PartSlip::LastQuarterKept, &[of_max, of_sum, of_acc]),
             (PartSlip::MaxInBf16, &[of_max, of_sum, of_acc]),
             (PartSlip::BinaryMaxInBf16, &[of_max, of_sum, of_acc]),
         ];
@@ -237,7 +243,10 @@ impl Grammar<'_> {
             }
             let kind = if slip == PartSlip::InBf16 { Kind::Precision } else { Kind::Replaced };
             let at = edits.first().map_or(of_sum, |edit| edit.at);
-            self.add_all(kind, cost::COMMON, edits, at, slip.told());
+            self.add_all(kind, cost::COMMON, edits.clone(), at, slip.told());
+            if is_tile {
+                self.slipped_in_reverse(parts, [of_max, of_sum, of_acc], edits, slip);
+            }
         }
         self.half_of_lanes(of_sum);
         if is_tile {

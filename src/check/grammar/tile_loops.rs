@@ -7,10 +7,10 @@ use super::cells::Cells;
 use super::{Grammar, after};
 use crate::candidate::{Edits, cost};
 use base::error::Result;
-use program::{Along, Block, Change, Edit, Kind, Name, Parts, Slip, Stale};
+use program::{Along, Block, Change, Edit, Kind, Name, Parts, Slip, Stale, signed};
 
-/// Beyond so many parts only the first and the last two have others' keys and values.
-const MOST_PARTS: usize = 8;
+/// Beyond so many parts only the first and the last two are tried, and have no other keys and values than those beside them.
+pub(super) const MOST_PARTS: usize = 8;
 /// What masked scores become that are not low enough to have no weight.
 const FILLS: [f64; 4] = [0.0, -1.0, -10.0, 1.0];
 /// What the maximum must grow by before kernels rescale: at all, or by 8 in base 2 or e.
@@ -21,7 +21,7 @@ const GROWTHS: [(f64, &str); 3] =
 type OfTile = fn(&Tensor) -> candle_core::Result<Tensor>;
 
 impl Grammar<'_> {
-    /// One part that has the keys, or the values, of the one before it or behind it, and else its own.
+    /// One part that has the keys, or the values, of another, and else its own.
     pub(super) fn one_part_of_others(&mut self, parts: &Parts, acc: Name) {
         let name = parts.axis.told();
         let count = parts.keys.len();
@@ -30,13 +30,15 @@ impl Grammar<'_> {
             self.right.step(acc).and_then(|step| self.right.read_by(step).get(2).copied());
         let is_tried = |at: &usize| count <= MOST_PARTS || *at < 2 || *at + 2 >= count;
         for at in (0..count).filter(is_tried) {
-            for (other, which) in [
-                (at.checked_sub(1), tr!("the one before it")),
-                (Some(at + 1), tr!("the one behind it")),
-            ] {
-                let spans = other.and_then(|other| parts.keys.get(other));
-                let (Some(&[(from, _)]), [(first, end)]) =
-                    (spans.map(Vec::as_slice), parts.keys[at].as_slice())
+            let beside = |other: &usize| count <= MOST_PARTS || other.abs_diff(at) == 1;
+            for other in (0..count).filter(|other| *other != at).filter(beside) {
+                let which = match signed(other) - signed(at) {
+                    -1 => tr!("the one before it").to_owned(),
+                    1 => tr!("the one behind it").to_owned(),
+                    _ => format!("{name} {other}"),
+                };
+                let (&[(from, _)], [(first, end)]) =
+                    (parts.keys[other].as_slice(), parts.keys[at].as_slice())
                 else {
                     continue;
                 };

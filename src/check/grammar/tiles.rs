@@ -161,6 +161,11 @@ fn loops(own: &Cells, (m, n): (i64, i64), first: i64, add: &mut Add) {
             &|b, q, k| own.at(b, q, k) || signed(q) < start(k, 0) / m * m,
             tr!("the loop over queries starts as if queries and keys were as many"),
         );
+        let ends = |q: usize| (signed(q) / m * m + m - 1) / n * n + n;
+        add(
+            &|b, q, k| own.at(b, q, k) || signed(k) >= ends(q),
+            tr!("the loop over keys ends as if queries and keys were as many"),
+        );
     }
 }
 

@@ -119,7 +119,7 @@ fn other_keys(found: &Rows, meant: &Rows, are_seen: bool) -> Option<String> {
             told.push((item, own));
         }
     }
-    by_item(told, found.len())
+    by_item(&told, found.len())
 }
 
 /// Which keys queries see, of those that see others than they should: a few groups of such.
@@ -140,9 +140,7 @@ fn other_rows(found: &Rows, meant: &Rows) -> Option<String> {
             groups.into_iter().map(|(own, queries)| (queries, seen(own))).collect();
         told.extend(steps(&groups).into_iter().map(|told| (item, told)));
     }
-    let more = told.len() > MOST_GROUPS;
-    told.truncate(MOST_GROUPS);
-    by_item(told, found.len()).map(|told| if more { format!("{told}; …") } else { told })
+    by_item(&told, found.len())
 }
 
 /// Which keys groups of queries see: those of which each query sees one more than the one before are told together.
@@ -177,15 +175,24 @@ fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
     runs.map(told).collect()
 }
 
-/// What is told of each item, if anything is; once, where it is the same of all.
-fn by_item(told: Vec<(usize, String)>, items: usize) -> Option<String> {
-    let first = told.first()?.1.clone();
-    let is_of_all = told.len() == items && told.iter().all(|(_, own)| *own == first);
-    if is_of_all {
-        return Some(first);
-    }
-    let of = |(item, told): (usize, String)| tr!("item {item}: {told}", item, told);
-    Some(told.into_iter().map(of).collect::<Vec<_>>().join("; "))
+/// What is told of each item, if anything is; once if it is the same of all.
+fn by_item(told: &[(usize, String)], items: usize) -> Option<String> {
+    let of_item = |item: usize| {
+        told.iter().filter(move |(own, _)| *own == item).map(|(_, told)| told.as_str())
+    };
+    let are_alike = (1..items).all(|item| of_item(item).eq(of_item(0)));
+    let of = |(item, told): &(usize, String)| {
+        if are_alike {
+            (*item == 0).then(|| told.clone())
+        } else {
+            Some(tr!("item {item}: {told}", item, told))
+        }
+    };
+    let mut all: Vec<String> = told.iter().filter_map(of).collect();
+    let is_more = all.len() > MOST_GROUPS;
+    all.truncate(MOST_GROUPS);
+    let told = all.join("; ") + if is_more { "; …" } else { "" };
+    (!told.is_empty()).then_some(told)
 }
 
 /// What is visible, if it is the same for all heads and follows from the distance of query and key, or from the length

@@ -3,13 +3,16 @@
 
 mod blocked;
 mod cells;
+mod counted;
 mod dropout;
 mod frequencies;
+mod part_keys;
 mod positions;
 mod rows;
 mod seen;
 mod slopes;
 mod sources;
+mod updates;
 
 pub use dropout::kept_of_sum;
 
@@ -42,5 +45,7 @@ pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
 pub fn of_cells(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Vec<Candidate>> {
     let mut all = cells::candidates(scope, at)?;
     all.extend(seen::candidate(scope, at, sizes)?);
+    all.extend(part_keys::candidate(scope, at, sizes)?);
+    all.extend(updates::candidates(scope, at)?);
     Ok(all)
 }

@@ -1,12 +1,13 @@
-//! Which keys does each query see, by what it gives? What heads give is the mean of the values of the keys that are seen, each by
-//! its weight: where a query's numbers are more than its keys, they tell of each key whether it has a part in them.
+//! How often does each key count for a query, by what it gives? What heads give is the mean of the values of the keys that are
+//! seen, each by its weight: where a query's numbers are more than its keys, they tell of each key whether it has a part in them,
+//! or counts more than once.
 
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 
-use super::blocked::in_words;
-use crate::candidate::{Candidate, cost};
+use super::counted::{Counts, candidate as counted};
+use crate::candidate::Candidate;
 use crate::cells::{cells, solved};
-use crate::grammar::{masked, scores_and_values};
+use crate::grammar::scores_and_values;
 use crate::scope::Scope;
 use base::error::Result;
 use config::Sizes;
@@ -14,18 +15,22 @@ use program::Name;
 
 /// A query has so many numbers more than keys, or says nothing for sure.
 const SPARE: usize = 4;
-/// Of so many keys with the most weight, those that should be seen first, one is.
-const ANCHORS: usize = 16;
-/// So much work is done for all queries: the products of their keys, and what is solved for each anchor.
+/// So much work is done for all queries: the products of their keys, and what is solved.
 const MOST_WORK: usize = 1 << 30;
 /// A row is wrong where it is off by so much of its largest number,
 const OFF: f64 = 1e-3;
-/// and a key has its part, or none, where what is solved for is as near to 1 or to 0.
+/// and a key counts as often as it is so near to a whole number of times,
 const NEAR: f64 = 0.15;
+/// which are no more than that.
+const MOST_TIMES: u8 = 3;
+/// What is added to products of columns of length 1, so that they can be solved for: less than rounding leaves of them.
+const RIDGE: f64 = 1e-12;
+/// So often is solved again, each time with what came out.
+const AGAIN: usize = 3;
 /// Keys of less weight than that, of the largest, are taken as the mask has them.
 const LEAST: f64 = 1e-4;
 
-/// The mask by which the recorded outputs of heads come about, the same in all heads.
+/// The keys by which the recorded outputs of heads come about, the same in all heads.
 ///
 /// # Errors
 /// If candle fails.
@@ -41,9 +46,8 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
         return Ok(None);
     };
     let fits = found.dims() == [items, heads, queries, width]
-        && values.dims() == [items, heads, keys, width]
-        && heads * width >= keys + SPARE;
-    let of_query = (heads * width).saturating_add(ANCHORS.saturating_mul(keys));
+        && values.dims() == [items, heads, keys, width];
+    let of_query = (heads * width).saturating_add(AGAIN.saturating_mul(keys));
     let work = keys.saturating_mul(keys).saturating_mul(of_query);
     if !fits || work.saturating_mul(items * queries) > MOST_WORK {
         return Ok(None);
@@ -52,7 +56,8 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
         Some(mask) => mask.value.broadcast_as(scores.shape())?.contiguous()?,
         None => scores.zeros_like()?.to_dtype(DType::U8)?,
     };
-    let mut blocked = blocked.flatten_all()?.to_vec1::<u8>()?;
+    let blocked = blocked.flatten_all()?.to_vec1::<u8>()?;
+    let mut counts = Counts::of(&blocked, [items, heads, queries, keys]);
     let [found, expected, scores_of, values] = [found, expected, scores, values].map(cells);
     let (found, expected, scores_of, values) = (found?, expected?, scores_of?, values?);
     for (item, query) in (0..items).flat_map(|item| (0..queries).map(move |query| (item, query))) {
@@ -70,18 +75,13 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
         let heads_of: Vec<Head> = (0..heads).map(head).collect();
         let hidden = &blocked[row(0) * keys..][..keys];
         // Where a query does not tell, others may, and what they tell is tried.
-        let Some(seen) = seen(&heads_of, hidden) else { continue };
-        for head in 0..heads {
-            for (key, seen) in seen.iter().enumerate() {
-                if let Some(seen) = seen {
-                    blocked[row(head) * keys + key] = u8::from(!seen);
-                }
+        for (key, times) in seen(&heads_of, hidden).into_iter().flatten().enumerate() {
+            if let Some(times) = times {
+                counts.set([item, query, key], times);
             }
         }
     }
-    let blocked = Tensor::from_vec(blocked, scores.shape(), scores.device())?;
-    let told = in_words(trace, &blocked)?;
-    Ok(masked(trace, sizes, blocked, told, cost::FITTED))
+    counted(scope, sizes, &counts)
 }
 
 /// Whether numbers are further from the right ones than rounding is.
@@ -97,9 +97,9 @@ struct Head<'v> {
     values: &'v [f64],
 }
 
-/// Of each key whether a query sees it, by what all heads give; nothing of keys with too little weight to tell. Nothing at all
-/// where no choice of keys gives it. Some should be hidden.
-fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
+/// Of each key how often it counts for a query, by what all heads give; nothing of keys with too little weight to tell. Nothing at
+/// all where no choice of keys gives it. Some should be hidden: where there are too many to tell, they are.
+fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<u8>>> {
     let keys = hidden.len();
     // Each number of a head is a mean: the weights of what is seen, times what the values are off from it, come to 0.
     let (mut columns, mut values_of) = (vec![Vec::new(); keys], vec![0.0_f64; keys]);
@@ -112,53 +112,72 @@ fn seen(heads: &[Head], hidden: &[u8]) -> Option<Vec<Option<bool>>> {
             *size += values.iter().map(|value| (weight * value).powi(2)).sum::<f64>();
         }
     }
+    let numbers = columns.first().map_or(0, Vec::len);
+    let is_tried = |key: &usize| numbers >= keys + SPARE || hidden[*key] == 0;
+    let tried: Vec<usize> = (0..keys).filter(is_tried).collect();
+    if numbers < tried.len() + SPARE {
+        return None;
+    }
     let size = |column: &Vec<f64>| column.iter().map(|own| own * own).sum::<f64>().sqrt();
     let sizes: Vec<f64> = columns.iter().map(size).collect();
-    let most = sizes.iter().copied().fold(0.0, f64::max);
+    let most = tried.iter().map(|key| sizes[*key]).fold(0.0, f64::max);
     if !(most > 0.0 && most.is_finite()) {
         return None;
     }
-    let mut told: Vec<usize> = (0..keys).filter(|key| sizes[*key] > LEAST * most).collect();
+    let told: Vec<usize> = tried.into_iter().filter(|key| sizes[*key] > LEAST * most).collect();
     // Where what heads give is one key's value, that key alone is seen.
     let is_given = |key: &usize| {
         let own = values_of[*key].sqrt();
         own > LEAST * most && sizes[*key] < LEAST * own
     };
+    let mut seen = vec![None; keys];
     if let Some(only) = (0..keys).find(is_given) {
-        let mut seen = vec![None; keys];
         for key in told {
-            seen[key] = Some(false);
+            seen[key] = Some(0);
         }
-        seen[only] = Some(true);
+        seen[only] = Some(1);
         return Some(seen);
     }
-    told.sort_by(|one, other| {
-        hidden[*one].cmp(&hidden[*other]).then(sizes[*other].total_cmp(&sizes[*one]))
-    });
     let dot = |one: usize, other: usize| -> f64 {
         let products = columns[one].iter().zip(&columns[other]).map(|(one, other)| one * other);
         products.sum::<f64>() / (sizes[one] * sizes[other])
     };
     let products: Vec<Vec<f64>> =
         told.iter().map(|one| told.iter().map(|other| dot(*one, *other)).collect()).collect();
-    (0..told.len().min(ANCHORS)).find_map(|anchor| {
-        let others = || (0..told.len()).filter(|at| *at != anchor);
-        let row = |at: usize| {
-            let row = others().map(|other| products[at][other]);
-            row.chain([-products[at][anchor]]).collect::<Vec<f64>>()
+    let first = told.iter().map(|key| if hidden[*key] == 0 { sizes[*key] } else { 0.0 });
+    let parts = vanishing(&products, first.collect())?;
+    let parts: Vec<f64> = told.iter().zip(parts).map(|(key, part)| part / sizes[*key]).collect();
+    let (largest, _) = told
+        .iter()
+        .enumerate()
+        .map(|(at, key)| (at, parts[at] * sizes[*key]))
+        .max_by(|(_, one), (_, other)| one.abs().total_cmp(&other.abs()))?;
+    let times = (1..=MOST_TIMES).find_map(|times| {
+        let whole = |part: &f64| {
+            let part = part * f64::from(times) / parts[largest];
+            (0..=MOST_TIMES).find(|whole| (part - f64::from(*whole)).abs() <= NEAR)
         };
-        let parts = solved(others().map(row).collect())?;
-        let mut seen = vec![None; keys];
-        seen[told[anchor]] = Some(true);
-        for (at, part) in others().zip(parts) {
-            let key = told[at];
-            let part = part * sizes[told[anchor]] / sizes[key];
-            let is_seen = part > 0.5;
-            if (part - f64::from(u8::from(is_seen))).abs() > NEAR {
-                return None;
-            }
-            seen[key] = Some(is_seen);
-        }
-        Some(seen)
-    })
+        parts.iter().map(whole).collect::<Option<Vec<u8>>>()
+    })?;
+    for (key, times) in told.into_iter().zip(times) {
+        seen[key] = Some(times);
+    }
+    Some(seen)
+}
+
+/// So much of each column as gives the least, by the products of columns of length 1.
+fn vanishing(products: &[Vec<f64>], first: Vec<f64>) -> Option<Vec<f64>> {
+    let is_none = first.iter().all(|own| *own == 0.0);
+    let mut own = if is_none { vec![1.0; first.len()] } else { first };
+    for _ in 0..AGAIN {
+        let size = own.iter().map(|own| own * own).sum::<f64>().sqrt();
+        let row = |(at, (row, own)): (usize, (&Vec<f64>, &f64))| {
+            let mut row = row.clone();
+            row[at] += RIDGE;
+            row.push(own / size);
+            row
+        };
+        own = solved(products.iter().zip(&own).enumerate().map(row).collect())?;
+    }
+    Some(own)
 }

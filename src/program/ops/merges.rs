@@ -69,6 +69,9 @@ impl Parted {
             Some(PartSlip::SignExchanged | PartSlip::SignTurned) => {
                 return Ok(self.one_by_one(&all)?.0);
             }
+            Some(PartSlip::RingSignExchanged | PartSlip::RingSignTurned) => {
+                return Ok(self.around_a_ring(&all)?.0);
+            }
             Some(PartSlip::Unshifted) => largest.zeros_like()?,
             _ => largest,
         };
@@ -119,9 +122,7 @@ impl Parted {
                 let sum = exps.sum_keepdim(0)?.broadcast_add(&of_heads(merged, 4)?.exp()?)?;
                 exps.broadcast_div(&sum)?
             }
-            Some(PartSlip::RingLate | PartSlip::RingNew | PartSlip::RingStale) => {
-                return self.around_a_ring(own);
-            }
+            _ if self.goes_around() => return Ok(self.around_a_ring(own)?.1),
             Some(PartSlip::RunningMax) => {
                 let (mut running, mut all) = (own.get(0)?, Vec::new());
                 for at in 0..count {
@@ -188,33 +189,46 @@ impl Parted {
             weights.push(share);
             merged = match self.slip {
                 Some(PartSlip::StaleSum | PartSlip::RingStale) => merged,
-                Some(PartSlip::SignExchanged) => {
+                Some(PartSlip::SignExchanged | PartSlip::RingSignExchanged) => {
                     let added = ((floored(&merged)? - &new)?.exp()? + 1.0)?.log()?;
                     let other = (&merged + added)?;
                     new.eq(f64::NEG_INFINITY)?.where_cond(&merged, &other)?
                 }
                 // lse − log(1 + exp(new − lse)), where the two add up to twice the old one.
-                Some(PartSlip::SignTurned) => ((&merged * 2.0)? - both)?,
+                Some(PartSlip::SignTurned | PartSlip::RingSignTurned) => ((&merged * 2.0)? - both)?,
                 _ => both,
             };
         }
         Ok((merged, stacked(&weights)?))
     }
 
-    /// The weights of parts that go around a ring: each rank of queries merges its own part first, and then those before it.
-    fn around_a_ring(&self, own: &Tensor) -> Result<Tensor> {
+    /// Whether parts are merged in the order of a ring.
+    pub(super) fn goes_around(&self) -> bool {
+        use PartSlip::{RingLate, RingNew, RingSignExchanged, RingSignTurned, RingStale};
+        matches!(
+            self.slip,
+            Some(RingLate | RingNew | RingStale | RingSignExchanged | RingSignTurned)
+        )
+    }
+
+    /// The log-sum-exp and the weights of parts that go around a ring: each rank of queries merges its own part first, and then
+    /// those before it.
+    fn around_a_ring(&self, own: &Tensor) -> Result<(Tensor, Tensor)> {
         let (count, rows) = (own.dim(0)?, own.dim(3)?);
         if !rows.is_multiple_of(count) {
             return Err(Misread.into());
         }
         let size = rows / count;
-        let ranks = (0..count).map(|rank| {
+        let (mut merged, mut weights) = (Vec::new(), Vec::new());
+        for rank in 0..count {
             let order: Vec<usize> = (0..count).map(|step| (rank + count - step) % count).collect();
             let of_rank = own.narrow(3, rank * size, size)?;
             // Rank r has part p at step r − p, and step s is of part r − s: each order undoes itself.
-            taken(&self.one_by_one(&taken(&of_rank, 0, &order)?)?.1, 0, &order).map_err(Into::into)
-        });
-        Ok(Tensor::cat(&ranks.collect::<Result<Vec<_>>>()?, 3)?)
+            let (lse, own) = self.one_by_one(&taken(&of_rank, 0, &order)?)?;
+            merged.push(lse);
+            weights.push(taken(&own, 0, &order)?);
+        }
+        Ok((Tensor::cat(&merged, 2)?, Tensor::cat(&weights, 3)?))
     }
 }
 

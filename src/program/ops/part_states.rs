@@ -18,6 +18,52 @@ impl Parted {
         }
     }
 
+    /// In how many groups of keys with a maximum of their own tiles are taken of which one alone is kept, and which.
+    pub(super) fn kept_group(&self) -> Option<(usize, usize)> {
+        match self.slip {
+            Some(PartSlip::FirstHalfKept) => Some((2, 0)),
+            Some(PartSlip::LastHalfKept) => Some((2, 1)),
+            Some(PartSlip::FirstQuarterKept) => Some((4, 0)),
+            Some(PartSlip::LastQuarterKept) => Some((4, 3)),
+            _ => None,
+        }
+    }
+
+    /// What is subtracted from each column of a part of so many groups of keys: the largest of its group and of the old
+    /// maximum.
+    fn by_groups(&self, groups: usize, columns: &Tensor, old: Option<&Tensor>) -> Result<Tensor> {
+        let (PartStage::Sum(parts) | PartStage::Weighted(parts)) = &self.stage else {
+            return Err(Misread.into());
+        };
+        let (size, count) = (parts.count(0), columns.dim(3)?);
+        let place = |at: usize| (size * at / groups).min(count);
+        let mut all = Vec::new();
+        for at in (0..groups).filter(|at| place(*at) < place(at + 1)) {
+            let own = columns.narrow(3, place(at), place(at + 1) - place(at))?;
+            let largest = own.max_keepdim(D::Minus1)?;
+            let largest = match old {
+                Some(old) => largest.maximum(&old.unsqueeze(3)?)?,
+                None => largest,
+            };
+            all.push(floored(&largest)?.broadcast_as(own.shape())?);
+        }
+        Ok(Tensor::cat(&all, 3)?)
+    }
+
+    /// What is added in a tile of what it gives, which `waiting` holds for the next one if it is added late.
+    pub(super) fn added(
+        &self,
+        own: Tensor,
+        waiting: &mut Tensor,
+        is_last: bool,
+    ) -> candle_core::Result<Tensor> {
+        match self.slip {
+            Some(PartSlip::LateToEnd) if is_last => own.add(waiting),
+            Some(PartSlip::AddedLate | PartSlip::LateToEnd) => Ok(std::mem::replace(waiting, own)),
+            _ => Ok(own),
+        }
+    }
+
     /// ℓ or acc, as the sum of those of so many groups of each tile's keys, each by its own maximum.
     pub(super) fn apart(&self, groups: usize, parts: &Parts, inputs: &[&Tensor]) -> Result<Tensor> {
         let [scores, _, others @ ..] = inputs else { return Err(Misread.into()) };
@@ -63,6 +109,9 @@ impl Parted {
     ) -> Result<Tensor> {
         let new = largest.get(at)?;
         let old = at.checked_sub(1).map(|at| largest.get(at)).transpose()?;
+        if let (Some((groups, _)), Some(columns)) = (self.kept_group(), columns) {
+            return self.by_groups(groups, columns, old.as_ref());
+        }
         let own = match (old, columns) {
             // Where no key was visible before, there is no other than the new one.
             (Some(old), _) if self.slip == Some(PartSlip::OldMax) => {

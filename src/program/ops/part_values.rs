@@ -44,8 +44,9 @@ impl Parted {
         let none = scores.narrow(3, 0, 1)?.squeeze(3)?.zeros_like()?;
         let is_from_zero = self.slip == Some(PartSlip::FromOne);
         let first = if is_from_zero { 0.0 } else { f64::NEG_INFINITY };
-        if let Some(groups) = self.groups() {
-            let own = parts.group(0, groups);
+        let kept = self.kept_group().or_else(|| self.groups().map(|groups| (groups, 0)));
+        if let Some((groups, which)) = kept {
+            let own = parts.group(which, groups);
             return PartStage::Largest(own.clone()).right().largest(&own, inputs);
         }
         let mut before = match self.carried(parts, scores, None)? {
@@ -106,6 +107,7 @@ impl Parted {
         } else {
             None
         };
+        let mut waiting = zero.clone();
         for (at, columns) in parts.columns(scores, 3)?.into_iter().enumerate() {
             let m = self.subtracted_in(at, columns.as_ref(), largest)?;
             let mut own = match &columns {
@@ -116,6 +118,7 @@ impl Parted {
                     Self::of_keys(&p, values.as_deref(), at, is_last.as_ref())?
                 }
             };
+            own = self.added(own, &mut waiting, at + 1 == parts.keys.len())?;
             if let Some(restarts) = restarts.as_ref().filter(|_| at > 0) {
                 before = restarted(restarts, at, &before, sums.as_ref())?;
             }

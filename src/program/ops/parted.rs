@@ -233,20 +233,20 @@ impl Operation for Parted {
     /// Of the first keys alone each part has those that are among them.
     fn narrowed(&self, part: Part, _: &[&Axes], _: &Axes) -> Option<Self> {
         // The rows of a tile have each other's factors.
-        use PartSlip::{
-            AllCarried, AlongFeatures, NextRow, RingLate, RingNew, RingStale, RowsCarried,
-        };
+        use PartSlip::{AllCarried, AlongFeatures, NextRow, RowsCarried};
         if self.goes_by_loops() && !matches!(part, Part::Item(_)) {
+            return None;
+        }
+        // The first keys alone have other groups.
+        if self.kept_group().is_some() && matches!(part, Part::Keys(_)) {
             return None;
         }
         if self.slip == Some(NextRow) && !matches!(part, Part::Keys(_)) {
             return None;
         }
         // And the rows of a rank its own order.
-        let goes_by_rows = matches!(
-            self.slip,
-            Some(AlongFeatures | RingLate | RingNew | RingStale | RowsCarried | AllCarried)
-        );
+        let goes_by_rows = self.goes_around()
+            || matches!(self.slip, Some(AlongFeatures | RowsCarried | AllCarried));
         if goes_by_rows && matches!(part, Part::Rows(_) | Part::First(_)) {
             return None;
         }

@@ -238,6 +238,18 @@ clauses! {
         HalvesApart => "each half of a tile has a maximum of its own, and their sums are added up as they are, not rescaled to the larger one",
         /// Each quarter has.
         QuartersApart => "each quarter of a tile has a maximum of its own, and their sums are added up as they are, not rescaled to the largest one",
+        /// Each half has, and that of the first is kept.
+        FirstHalfKept => "each half of a tile has a maximum of its own, and that of the first half alone is kept",
+        /// That of the last is.
+        LastHalfKept => "each half of a tile has a maximum of its own, and that of the last half alone is kept",
+        /// The same of quarters.
+        FirstQuarterKept => "each quarter of a tile has a maximum of its own, and that of the first quarter alone is kept",
+        /// Likewise.
+        LastQuarterKept => "each quarter of a tile has a maximum of its own, and that of the last quarter alone is kept",
+        /// What a tile gives misses the factor of the next one.
+        AddedLate => "what a tile gives is added one tile later, after the rescaling by that tile's factor",
+        /// The same, where what the last tile gives is added at the end.
+        LateToEnd => "what a tile gives is added one tile later, and what the last one gives at the end",
         /// What is kept is not what was subtracted.
         MaxInBf16 => "the running maximum is kept in bf16, and the exponentials were made with the one in f32",
         /// The same of scores in base 2.
@@ -252,6 +264,10 @@ clauses! {
         RingNew => "at every step of a ring's merge the log-sum-exp is updated before what was merged before is rescaled by it: that factor is 1",
         /// Likewise.
         RingStale => "at every step of a ring's merge the log-sum-exp is still that of the rank's own block: it is not updated",
+        /// Likewise.
+        RingSignExchanged => "at every step of a ring's merge the log-sum-exp becomes lse − logsigmoid(new − lse), for lse − logsigmoid(lse − new)",
+        /// Likewise.
+        RingSignTurned => "at every step of a ring's merge the log-sum-exp becomes lse + logsigmoid(lse − new), for lse − logsigmoid(lse − new)",
     }
 }
 
