@@ -39,6 +39,7 @@ mod scores;
 mod selected;
 mod sequences;
 mod steps;
+mod stored;
 mod strides;
 mod tile_loops;
 mod tiles;
@@ -46,7 +47,7 @@ mod turns;
 mod twins;
 mod windows;
 
-pub use read_off::{masked, scores_and_values};
+pub use read_off::{masked, products, scores_and_values};
 
 use super::candidate::{Candidate, Edits};
 use config::Sizes;
@@ -79,6 +80,9 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.of_inputs();
     grammar.of_cache();
     grammar.preallocated();
+    grammar.unpadded();
+    grammar.other_types();
+    grammar.rounded_positions();
     grammar.of_parts();
     grammar.of_sinks();
     grammar.smoothed_keys();
