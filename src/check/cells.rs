@@ -115,7 +115,7 @@ pub fn least_squares(known: &[Vec<f64>], found: &[Vec<f64>]) -> Option<Solved> {
             }
         }
         let left = dot(own, own).sqrt();
-        if !(left > LEAST_LEFT * size && left.is_normal()) {
+        if !left.is_normal() || left <= LEAST_LEFT * size {
             return None;
         }
         upper[at][at] = left;

@@ -54,9 +54,8 @@ impl Grammar<'_> {
 
     /// Linear position biases that are given, made of positions in a type that does not hold them all.
     pub(super) fn rounded_positions(&mut self) {
-        let Some((slopes, dims)) = self.linear_biases() else { return };
+        let Some((slopes, dims, first)) = self.linear_biases() else { return };
         let [items, heads, queries, keys] = dims;
-        let first = self.sizes.first_position();
         let readers = self.readers(Name::AttnBias);
         let Some((at, _)) = readers.first().copied() else { return };
         for (precision, most) in [(Precision::Bf16, 256), (Precision::F16, 2048)] {
@@ -85,12 +84,13 @@ impl Grammar<'_> {
         }
     }
 
-    /// The slope of each head of given biases that are −slope · |query − key|, and how many cells these have.
-    fn linear_biases(&self) -> Option<(Vec<f64>, [usize; 4])> {
-        let bias = self.right.step(Name::AttnBias).filter(|step| step.op == Op::Given)?;
+    /// The slope of each head of biases that are −slope · |query − key|, how many cells these have, and the position of
+    /// the first query, at which they are 0.
+    fn linear_biases(&self) -> Option<(Vec<f64>, [usize; 4], usize)> {
+        let bias = self.right.step(Name::AttnBias)?;
         let (items, heads, queries, keys) = bias.value.dims4().ok()?;
         let own = cells(&bias.value).ok()?;
-        let first = self.sizes.first_position();
+        let first = own.iter().take(keys).position(|own| *own == 0.0).filter(|first| *first > 0)?;
         let distance = |query: usize, key: usize| (first + query).abs_diff(key) as f64;
         let slopes: Vec<f64> =
             own.chunks(queries * keys).map(|head| -head[0] / distance(0, 0)).collect();
@@ -99,8 +99,7 @@ impl Grammar<'_> {
             (own + slope * distance(query, key)).abs() <= 1e-5 * most
         };
         let are_linear = own.iter().zip(cells_of(&slopes, queries, keys)).all(is_it);
-        let is_linear = first > 0 && most > 0.0 && are_linear;
-        is_linear.then_some((slopes, [items, heads, queries, keys]))
+        (most > 0.0 && are_linear).then_some((slopes, [items, heads, queries, keys], first))
     }
 
     /// Keys or values alone of which the padding in front of each item is not skipped: those of the first slots are read.

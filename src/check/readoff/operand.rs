@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 
 use super::operand_words::{Layout, Other, told};
 use super::rows::are_near;
 use crate::candidate::{Candidate, cost};
-use crate::cells::{cells, least_squares};
+use crate::cells::{Solved, cells, least_squares, ratio};
 use crate::grammar::products;
 use crate::scope::Scope;
 use base::error::Result;
@@ -27,6 +27,9 @@ const NOISE: f64 = 3e-7;
 const BLURRED: f64 = 0.05;
 /// A solved number is the right one within so much of a usual one, beside what noise makes of it.
 const NEAR: f64 = 1e-3;
+
+/// Rows of fewer features are like others by chance.
+const LEAST_FEATURES: usize = 4;
 
 /// One operand of a product, and the step and the slot that read it.
 struct Operand {
@@ -154,7 +157,9 @@ impl Read {
         };
         // Keys are the columns of what is solved for, values the rows.
         let (count, others) = if is_of_keys { (width, tokens) } else { (tokens, width) };
-        if of_items != items || columns != others || heads == 0 || of_heads % heads > 0 {
+        let is_told = width >= LEAST_FEATURES;
+        if !is_told || of_items != items || columns != others || heads == 0 || of_heads % heads > 0
+        {
             return Ok(None);
         }
         let layers = found.elem_count() / (items * of_heads * queries * columns).max(1);
@@ -198,24 +203,39 @@ impl Read {
             }
             is_off = true;
             let Some(solved) = least_squares(&of(&known, count), &found) else { return Ok(None) };
-            if !(solved.rest <= OFF * size) {
+            if solved.rest.is_nan() || solved.rest > OFF * size {
                 return Ok(None);
             }
-            for (row, (own, growth)) in solved.rows.iter().enumerate() {
-                let slack = NEAR * usual + NOISE * size * growth;
-                if slack > BLURRED * usual {
-                    return Ok(None);
-                }
-                let first = (item * heads + head) * tokens;
-                for (column, number) in own.iter().enumerate() {
-                    let (token, feature) = if is_of_keys { (column, row) } else { (row, column) };
-                    read.found[(first + token) * width + feature] = *number;
-                    let own = &mut read.slack[first + token];
-                    *own = own.max(slack);
-                }
+            let first = (item * heads + head) * tokens;
+            if !read.put(&solved, first, is_of_keys, [usual, NOISE * size]) {
+                return Ok(None);
             }
         }
         Ok(is_off.then_some(read))
+    }
+
+    /// Takes what is solved for as the rows from the first on; not where noise blurs it.
+    fn put(
+        &mut self,
+        solved: &Solved,
+        first: usize,
+        is_of_keys: bool,
+        [usual, noise]: [f64; 2],
+    ) -> bool {
+        let width = self.dims[3];
+        for (row, (own, growth)) in solved.rows.iter().enumerate() {
+            let slack = NEAR * usual + noise * growth;
+            if slack > BLURRED * usual {
+                return false;
+            }
+            for (column, number) in own.iter().enumerate() {
+                let (token, feature) = if is_of_keys { (column, row) } else { (row, column) };
+                self.found[(first + token) * width + feature] = *number;
+                let own = &mut self.slack[first + token];
+                *own = own.max(slack);
+            }
+        }
+        true
     }
 
     fn rows(&self) -> usize {
@@ -238,15 +258,11 @@ impl Read {
         if wrong.is_empty() {
             return Ok(Vec::new());
         }
-        let found = self.taken(&wrong).or_else(|| self.turned());
-        let found = match found {
-            Some(found) => Some(found),
-            None => self.scaled(&wrong)?,
-        };
-        let found = match found {
-            Some(found) => Some(found),
-            None => self.shifted(&wrong)?,
-        };
+        if let Some(found) = self.taken(&wrong).or_else(|| self.turned()) {
+            return Ok(vec![found]);
+        }
+        let scaled = self.scaled(&wrong)?;
+        let found = if scaled.is_some() { scaled } else { self.shifted(&wrong)? };
         Ok(found.into_iter().collect())
     }
 
@@ -294,7 +310,7 @@ impl Read {
         let mut factors = vec![1.0; self.rows()];
         for at in wrong {
             let right = self.row(&self.right, *at);
-            let factor = crate::cells::ratio(self.row(&self.found, *at), right);
+            let factor = ratio(self.row(&self.found, *at), right);
             let scaled: Vec<f64> = right.iter().map(|own| factor * own).collect();
             if !factor.is_finite() || !self.is(*at, &scaled) {
                 return Ok(None);
@@ -314,11 +330,7 @@ impl Read {
             return Ok(None);
         }
         let [items, heads, tokens, _] = self.dims;
-        let cells = Tensor::from_vec(
-            factors.clone(),
-            (items, heads, tokens, 1),
-            &candle_core::Device::Cpu,
-        )?;
+        let cells = Tensor::from_vec(factors.clone(), (items, heads, tokens, 1), &Device::Cpu)?;
         Ok(Some((Other::Times(factors), Slip::Rescaled(Block { cells, fill: 0.0 }))))
     }
 
@@ -368,8 +380,7 @@ impl Read {
             )
         });
         let runs = runs.into_iter().filter(|(first, _)| wrong.contains(first)).collect();
-        let cells =
-            Tensor::from_vec(added, (items, heads, tokens, width), &candle_core::Device::Cpu)?;
+        let cells = Tensor::from_vec(added, (items, heads, tokens, width), &Device::Cpu)?;
         let slip = Slip::Counted(Block { cells, fill: 0.0 });
         Ok(Some((Other::Plus { runs, is_less_mean }, slip)))
     }

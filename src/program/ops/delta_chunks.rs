@@ -10,7 +10,7 @@ use super::delta_slots::{
     ChunkBeta, ChunkDecay, ChunkInverse, ChunkNumber, ChunkSlip, ChunkState, ChunkUse as Use,
     ChunkWrites,
 };
-use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
+use super::delta_walk::{Lengths, Listed, Made, State, Walk, dot, read, write};
 
 /// What stands in a slot of a part in place of the right value.
 macro_rules! at {
@@ -52,14 +52,6 @@ impl Chunk {
     fn len(self) -> usize {
         self.end - self.start
     }
-}
-
-/// The states before the chunks of all documents of a head so far.
-#[derive(Default)]
-pub(super) struct Listed {
-    states: Vec<Vec<f64>>,
-    /// How many chunks of documents before are full.
-    full: usize,
 }
 
 /// A row of key features, or a state row by row, times what is left of each, or of all alike.

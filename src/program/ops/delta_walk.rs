@@ -5,7 +5,6 @@ use rayon::prelude::*;
 
 use super::Precision;
 use super::delta::{Delta, DeltaForm, DeltaSlip, DeltaStage, Inputs};
-use super::delta_chunks::Listed;
 use base::error::Result;
 
 /// The lengths of the axes.
@@ -33,6 +32,15 @@ pub(super) struct Walk<'a, T> {
 
 /// The state of a head, row by row.
 pub(super) type State<T> = Vec<T>;
+
+/// The states before the chunks of all documents of a head so far.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// In order.
+    pub states: Vec<Vec<f64>>,
+    /// How many chunks of documents before are full.
+    pub full: usize,
+}
 
 /// Σ left · right.
 pub(super) fn dot<T: WithDType>(left: &[T], right: &[T]) -> T {
