@@ -90,6 +90,8 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "serving-wrong-codes-wrap"
             | "serving-wrong-scale-grows"
             | "kernels-wrong-slot-of-two"
+            | "operands-pages-anew"
+            | "operands-wrong-pages-grown"
             // They have more keys or fewer than the lengths say, or other ones than splits have.
             | "kernels-wrong-length-longer"
             | "kernels-wrong-length-shorter"
@@ -103,6 +105,8 @@ fn nothing_that_kernels_hold_is_left_aside() {
             // The mean of the keys, which nothing that was recorded has.
             "serving-scales-mean-aside"
             | "kernels-wrong-scales-grow"
+            | "operands-wrong-unsaturated"
+            | "operands-wrong-means"
             | "smooth-k_mean-without"
             | "smooth-k_mean-whole"
             | "smooth-km-without"

@@ -78,6 +78,76 @@ pub fn solved(mut rows: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     Some(rows.iter().enumerate().map(|(at, row)| row[count] / row[at]).collect())
 }
 
+/// What a system of equations is solved for.
+pub struct Solved {
+    /// The rows, and by how much the error of a right side may grow in each.
+    pub rows: Vec<(Vec<f64>, f64)>,
+    /// By how much the equations are off at most.
+    pub rest: f64,
+}
+
+/// Each pivot has so much left of its column, or a system does not tell.
+const LEAST_LEFT: f64 = 1e-4;
+
+/// What comes nearest to solving equations, by least squares: `known` times this is `found`, both row by row. Nothing where
+/// they do not tell every row of it.
+pub fn least_squares(known: &[Vec<f64>], found: &[Vec<f64>]) -> Option<Solved> {
+    let dot = |one: &[f64], other: &[f64]| -> f64 {
+        one.iter().zip(other).map(|(one, other)| one * other).sum()
+    };
+    let columns = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        let width = rows.first().map_or(0, Vec::len);
+        (0..width).map(|at| rows.iter().map(|row| row[at]).collect()).collect()
+    };
+    let (mut known_columns, found_columns) = (columns(known), columns(found));
+    let count = known_columns.len();
+    // Gram and Schmidt, twice each: once leaves too much of the others.
+    let mut upper = vec![vec![0.0; count]; count];
+    for at in 0..count {
+        let (before, rest) = known_columns.split_at_mut(at);
+        let own = rest.first_mut()?;
+        let size = dot(own, own).sqrt();
+        for _ in 0..2 {
+            for (row, other) in before.iter().enumerate() {
+                let share = dot(own, other);
+                upper[row][at] += share;
+                own.iter_mut().zip(other).for_each(|(own, other)| *own -= share * other);
+            }
+        }
+        let left = dot(own, own).sqrt();
+        if !left.is_normal() || left <= LEAST_LEFT * size {
+            return None;
+        }
+        upper[at][at] = left;
+        own.iter_mut().for_each(|own| *own /= left);
+    }
+    let solve = |mut right: Vec<f64>| {
+        for at in (0..count).rev() {
+            let known: f64 = (at + 1..count).map(|other| upper[at][other] * right[other]).sum();
+            right[at] = (right[at] - known) / upper[at][at];
+        }
+        right
+    };
+    let project = |own: &Vec<f64>| known_columns.iter().map(|other| dot(own, other)).collect();
+    let solved: Vec<Vec<f64>> = found_columns.iter().map(|own| solve(project(own))).collect();
+    let mut growth = vec![0.0; count];
+    for at in 0..count {
+        let one = (0..count).map(|other| f64::from(u8::from(other == at))).collect();
+        let column = solve(one);
+        growth.iter_mut().zip(column).for_each(|(sum, own)| *sum += own * own);
+    }
+    let mut rest: f64 = 0.0;
+    for (known, found) in known.iter().zip(found) {
+        let apart = solved.iter().zip(found).map(|(own, found)| (dot(known, own) - found).abs());
+        rest = apart.fold(rest, |most, own| if own > most || own.is_nan() { own } else { most });
+    }
+    let rows = growth
+        .iter()
+        .enumerate()
+        .map(|(at, growth)| (solved.iter().map(|own| own[at]).collect(), growth.sqrt()));
+    Some(Solved { rows: rows.collect(), rest })
+}
+
 /// The factor that comes nearest, by least squares over what is a number.
 pub fn ratio(recorded: &[f64], expected: &[f64]) -> f64 {
     let pairs = recorded.iter().zip(expected);

@@ -57,6 +57,10 @@ impl Explainer<'_, '_> {
         if let Some(tried) = self.tried {
             all.retain(|one| !tried.contains(&one.summary));
         }
+        // What stands in a slot of the delta rule's chunks makes no NaN of numbers.
+        if !self.search.counts() {
+            all.retain(|one| chunk_size(&one.edits).is_none());
+        }
         let likely = self.likely(&all);
         let (started, tried) = (Instant::now(), u32::try_from(likely.len().max(1)));
         let tells = self.search.tells();
@@ -155,7 +159,7 @@ impl Explainer<'_, '_> {
         for name in self.search.open() {
             let Some(step) = trace.step(name) else { continue };
             let mut candidates = self.fitted(&[name], &free::of_values(trace, step, sizes))?;
-            candidates.extend(readoff::of_places(self.search.whole(), name)?);
+            candidates.extend(readoff::of_places(self.search.whole(), name, sizes)?);
             self.search.try_all(&candidates)?;
         }
         Ok(())

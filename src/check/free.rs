@@ -6,6 +6,7 @@ use super::grammar::kernels::{part_of_sum as summed, summed as summed_axes};
 use super::grammar::numbers::{of_sizes, scaled, shifted, short, told, usual, with_number};
 use super::mistakes::{Knob, Range, knobs};
 use base::lang;
+use candle_core::DType;
 use config::Sizes;
 use program::{
     Change, Edit, Kind, Linear, Name, Op, Role, Scaling, ScoreSlip, Slip, Step, Trace, Weighting,
@@ -38,7 +39,8 @@ pub fn of_operations<'f>(trace: &'f Trace, step: &'f Step, sizes: &'f Sizes) -> 
     let is_decay = matches!(step.op, Op::Scaling(Scaling::Exp { .. }));
     let bounds =
         [false, true].into_iter().filter(|_| is_decay).map(|above| bound(step.name, above));
-    own.chain(settings).chain(bounds).chain(of_cap(step, sizes)).collect()
+    let again = again(trace, step);
+    own.chain(settings).chain(bounds).chain(again).chain(of_cap(step, sizes)).collect()
 }
 
 /// What the tanh of a soft cap is multiplied by, where that is not the cap.
@@ -59,6 +61,45 @@ fn of_cap<'f>(step: &'f Step, sizes: &'f Sizes) -> Option<Free<'f>> {
             let change = Change::Replace(slip.into());
             let made = Candidate::at(step.name, Kind::Parameter, cost::FITTED, change, told);
             Some(made.with_number("softcap", cap, outer))
+        }),
+    })
+}
+
+/// What multiplies all that is added up so far in every tile, as where what belongs at the end is done in the loop.
+fn again<'f>(trace: &Trace, step: &Step) -> Option<Free<'f>> {
+    let read = trace.read_by(step);
+    let slot = read.iter().position(|read| read.name == Name::TileFactor)?;
+    let at = step.name;
+    let scales = [Name::VScale, Name::KScale, Name::QScale].into_iter();
+    let scales: Vec<(Name, f64)> = scales
+        .filter_map(|name| {
+            let scale = &trace.step(name)?.value;
+            let own =
+                scale.flatten_all().and_then(|own| own.to_dtype(DType::F64)?.to_vec1()).ok()?;
+            <[f64; 1]>::try_from(own).ok().map(|[own]| (name, own))
+        })
+        .collect();
+    Some(Free {
+        meant: 1.0,
+        range: Range::Positive,
+        usual: scales.iter().map(|(_, scale)| *scale).collect(),
+        is_rough: false,
+        with: Box::new(move |factor| {
+            let is_it = |(_, scale): &&(Name, f64)| (scale - factor).abs() <= 1e-3 * scale.abs();
+            let told = match scales.iter().find(is_it) {
+                Some((name, _)) => tr!(
+                    "what was added up before is multiplied by {name}, {factor}, in every tile, not once at the end",
+                    name,
+                    factor = short(factor)
+                ),
+                None => tr!(
+                    "what was added up before is multiplied by {factor} in every tile",
+                    factor = short(factor)
+                ),
+            };
+            let change = Change::before(slot, Scaling::By { factor });
+            let made = Candidate::at(at, Kind::Inserted, cost::FITTED, change, told);
+            Some(made.with_number("factor", 1.0, factor))
         }),
     })
 }

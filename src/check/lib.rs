@@ -64,6 +64,7 @@ mod tolerance;
 mod trend;
 mod unstated;
 mod written;
+mod written_pages;
 
 pub use by_layer::{ByLayer, How, LeftOver, Line, Named, Open, Split, Unshard, by_layer};
 pub use check::{Checked, check, checked};

@@ -4,7 +4,9 @@ use candle_core::{D, DType, IndexOp, Storage, Tensor, WithDType};
 
 use base::error::Result;
 use file::Record;
-use program::{Axes, Axis, BlockedCells, Name, Op, Step, Trace, Weighting, unravel};
+use program::{
+    Axes, Axis, BlockedCells, Delta, DeltaStage, Name, Op, Step, Trace, Weighting, unravel,
+};
 
 /// The first recorded value that is NaN, or an infinity that does not belong there. The −∞ of a masked score does.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +45,8 @@ pub enum Cause {
     Tail,
     /// The exponential of a split's log-sum-exp is too large: the merge subtracts no maximum.
     NoMaximum,
+    /// In chunks of the delta rule, the exponential of minus what the logarithms of the decay add up to is too large.
+    Undecayed,
     /// It is a sum over queries, all of which are finite: others are in it.
     OtherRows,
     /// Finite inputs give a value beyond the largest of this type.
@@ -65,6 +69,7 @@ impl Cause {
             Self::EmptyPart => "empty-part",
             Self::Tail => "tail",
             Self::NoMaximum => "no-maximum",
+            Self::Undecayed => "undecayed",
             Self::OtherRows => "other-rows",
             Self::Overflow(_) => "overflow",
             Self::FromInfinity => "from-infinity",
@@ -133,6 +138,9 @@ impl Search<'_> {
         }
         if self.is_without_maximum(step, index)? {
             return Ok((Cause::NoMaximum, None));
+        }
+        if value.is_nan() && self.is_of_undecayed(step)? {
+            return Ok((Cause::Undecayed, None));
         }
         if self.is_of_other_rows(step)? {
             return Ok((Cause::OtherRows, None));
@@ -268,6 +276,41 @@ impl Search<'_> {
         holds_in(largest.gt(largest_exponent())?, step, index)
     }
 
+    /// Whether the step is of the delta rule, and NaN in no head but such as decay by so much within a chunk that the inverse
+    /// of that is beyond f32: where exp(G − G′) is computed as exp(G) · exp(−G′).
+    fn is_of_undecayed(&self, step: &Step) -> Result<bool> {
+        let (Op::Delta(_), Some(decay)) = (&step.op, self.trace.step(Name::Decay)) else {
+            return Ok(false);
+        };
+        let chunk = self.trace.steps().iter().find_map(|step| match &step.op {
+            Op::Delta(Delta { stage: DeltaStage::Chunks(size), .. }) => Some(*size),
+            _ => None,
+        });
+        let size = chunk.unwrap_or(USUAL_CHUNK).max(1);
+        let logs = decay.value.to_dtype(DType::F64)?.log()?;
+        let (heads, tokens) = (logs.dim(1)?, logs.dim(2)?);
+        let mut least = vec![0.0_f64; heads];
+        for start in (0..tokens).step_by(size) {
+            let sums = logs.narrow(2, start, size.min(tokens - start))?.sum(2)?;
+            for (head, least) in least.iter_mut().enumerate() {
+                let own = sums.narrow(1, head, 1)?.flatten_all()?.to_vec1::<f64>()?;
+                *least = own.into_iter().fold(*least, f64::min);
+            }
+        }
+        let Some(own) = self.value(step).filter(|own| own.dim(1).ok() == Some(heads)) else {
+            return Ok(false);
+        };
+        let is_nan = |head: usize| -> Result<bool> {
+            Ok(position(&own.narrow(1, head, 1)?, f64::is_nan)?.is_some())
+        };
+        for (head, least) in least.iter().enumerate() {
+            if -least <= largest_exponent() && is_nan(head)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the step is the gradient of keys or values, of which the queries' own gradient, made of the same numbers, was
     /// recorded and is finite, as is all that was given.
     fn is_of_other_rows(&self, step: &Step) -> Result<bool> {
@@ -325,6 +368,9 @@ impl Search<'_> {
         holds_in(sum.value.eq(0.0)?.max(0)?, step, index)
     }
 }
+
+/// The tokens of a chunk where nothing says how many it has.
+const USUAL_CHUNK: usize = 64;
 
 /// The largest number whose exponential f32 holds.
 fn largest_exponent() -> f64 {

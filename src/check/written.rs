@@ -2,13 +2,12 @@
 
 use candle_core::{DType, Tensor};
 
-use super::candidate::ranges;
 use super::cells::multiple;
 use super::finding::Contradiction;
 use base::error::{Result, quoted};
 use file::{Entry, Record};
 use foreign::{Qkv, Unmatched, meanings, numbers};
-use program::{Dequantize, Name, Op, spans, unravel};
+use program::{Along, Dequantize, Name, Op, Slip, unravel};
 
 /// Takes out of a file the queries, keys and values that were written in few bits, where those are given too; and what
 /// those stand for that is further from them than rounding takes it.
@@ -41,8 +40,15 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
         let scales = numbers(&read[1].broadcast_as(codes.shape())?)?;
         let in_f64 = wide(&meant)?;
         let (codes, stood, meant) = (numbers(codes)?, numbers(&stood)?, numbers(&meant)?);
-        let Some((place, largest)) = furthest(&codes, &scales, [&stood, &meant]) else { continue };
-        if heads == Name::KHeads && is_smoothed(&codes, &scales, &stood, &in_f64)? {
+        let apart = Apart {
+            dims: read[0].dims(),
+            codes: &codes,
+            scales: &scales,
+            stood: &stood,
+            meant: &meant,
+        };
+        let Some((place, largest)) = apart.furthest() else { continue };
+        if heads == Name::KHeads && is_smoothed(&apart, &in_f64)? {
             if let Some(own) = unmatched.last_mut() {
                 let why = tr!(
                     "it was written in few bits without the mean of its tokens (smoothed keys), which softmax does not see"
@@ -51,19 +57,74 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
             }
             continue;
         }
+        let names = (quoted(&entry.name), called(own));
+        let smoothed =
+            if heads == Name::KHeads { smoothed_apart(&apart, &in_f64, &names)? } else { None };
+        let (pair, mut summary) = apart.told((place, largest), &names);
+        summary = smoothed.unwrap_or(summary);
+        found.push(Contradiction::told(own.as_str(), own, pair, summary));
+    }
+    Ok((unmatched, found))
+}
+
+/// Numbers in few bits, and what was written in them.
+pub struct Apart<'a> {
+    /// (item, head, token, feature).
+    pub dims: &'a [usize],
+    /// As they are kept.
+    pub codes: &'a [f64],
+    /// What each is multiplied by.
+    pub scales: &'a [f64],
+    /// What the codes stand for.
+    pub stood: &'a [f64],
+    /// What was written.
+    pub meant: &'a [f64],
+}
+
+impl Apart<'_> {
+    /// The cell in which what was written and what stands there are further apart than rounding takes them, if one is, and
+    /// whether the code there is the largest of all.
+    pub fn furthest(&self) -> Option<(usize, bool)> {
+        furthest(self.codes, self.scales, [self.stood, self.meant])
+    }
+
+    /// The number there and what stands for it, and how these came to be apart.
+    pub fn told(
+        &self,
+        (place, largest): (usize, bool),
+        (name, codes): &(String, String),
+    ) -> ([String; 2], String) {
+        let (stood, meant) = (self.stood, self.meant);
         #[allow(clippy::cast_possible_truncation, reason = "as many digits as are worth telling")]
         let told = |number: f64| (number as f32).to_string();
         let (stated, recorded) = (told(meant[place]), told(stood[place]));
-        let cell = unravel(place, read[0].dims());
-        let (name, codes) = (quoted(&entry.name), called(own));
-        let summary = if let Some(factor) = factor_of(&stood, &meant) {
+        let cell = unravel(place, self.dims);
+        let scaled = meant[place] / self.scales[place];
+        let largest_code = self
+            .codes
+            .iter()
+            .filter(|code| code.is_finite())
+            .fold(0.0, |most: f64, own| most.max(own.abs()));
+        let is_beyond = !stood[place].is_finite() && scaled.abs() > largest_code;
+        let summary = if is_beyond {
+            tr!(
+                "{name} is {stated} at {cell}, {scaled} times the scale, and {codes} stands for {recorded} there: the cast does not \
+                 saturate, and what is beyond the largest number of the type is not cut off",
+                name,
+                stated,
+                cell = format!("{cell:?}"),
+                scaled = told(scaled),
+                codes,
+                recorded
+            )
+        } else if let Some(factor) = factor_of(stood, meant) {
             tr!(
                 "{codes} stands for {factor} times {name} throughout: another scale was used to write it",
                 codes,
                 factor = format!("{factor:.4}"),
                 name
             )
-        } else if let Some(count) = wrapped([place, meant.len()], [&stood, &meant], &scales) {
+        } else if let Some(count) = wrapped([place, meant.len()], [stood, meant], self.scales) {
             tr!(
                 "{name} is {stated} at {cell}, and {codes} stands for {recorded} there: what is beyond the range of {count} whole \
                  numbers was not cut off, and wraps round",
@@ -74,7 +135,7 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 recorded,
                 count
             )
-        } else if let Some((tokens, factor)) = older(read[0].dims(), &stood, &meant) {
+        } else if let Some((tokens, factor)) = older(self.dims, stood, meant) {
             tr!(
                 "the first {tokens} tokens of {codes} stand for {factor} times {name}, the others for {name}: they stay in the \
                  scale that they were written in",
@@ -83,7 +144,7 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 factor = format!("{factor:.4}"),
                 name
             )
-        } else if let Some((tokens, token, factor)) = changed(read[0].dims(), &stood, &meant) {
+        } else if let Some((tokens, token, factor)) = changed(self.dims, stood, meant) {
             tr!(
                 "{tokens} of the tokens of {codes}, the first one token {token}, stand for another multiple of {name} each, up to \
                  {factor} times: their scale has changed since they were written, and they were not written anew",
@@ -113,9 +174,8 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
                 recorded
             )
         };
-        found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
+        ([stated, recorded], summary)
     }
-    Ok((unmatched, found))
 }
 
 /// The tensor, or with its tokens and heads exchanged, where it has the axes of the other one so.
@@ -151,130 +211,35 @@ fn unlike(
 }
 
 /// Whether codes stand for keys without the mean of their tokens.
-fn is_smoothed(codes: &[f64], scales: &[f64], stood: &[f64], keys: &Tensor) -> Result<bool> {
+fn is_smoothed(apart: &Apart, keys: &Tensor) -> Result<bool> {
     let smoothed = numbers(&keys.broadcast_sub(&keys.mean_keepdim(2)?)?)?;
-    Ok(furthest(codes, scales, [stood, &smoothed]).is_none())
+    Ok(Apart { meant: &smoothed, ..*apart }.furthest().is_none())
 }
 
-/// Takes the keys and values of the run's own tokens out of a file, where pages are given that these were written to; and
-/// which of them do not stand at their slots. Each sequence has so many `news`.
-///
-/// # Errors
-/// If candle fails.
-pub fn new_keys(
-    record: &mut Record,
-    given: &Qkv,
-    slots: Option<&[Option<usize>]>,
-    news: &[usize],
-) -> Result<(Vec<Unmatched>, Vec<Contradiction>)> {
-    let (mut unmatched, mut found) = (Vec::new(), Vec::new());
-    let scales = Name::FEW_BITS.map(|[_, _, scale, ..]| scale);
-    for [heads, own, _] in Name::PAGES {
-        let Some((_, pages)) = given.tensors.iter().find(|(name, _)| *name == own) else {
-            continue;
-        };
-        let why = tr!("it was written to the pages, and is compared with these alone");
-        let Some(entry) = taken(record, heads, why, &mut unmatched) else { continue };
-        // What was written in few bits is another number by its rounding.
-        if given.tensors.iter().any(|(name, _)| scales.contains(name)) {
-            continue;
-        }
-        let (_, heads, count, features) = pages.dims4()?;
-        let rows = |tensor: &Tensor| -> Result<Vec<Vec<f64>>> {
-            Ok(numbers(tensor)?.chunks(heads * features).map(<[f64]>::to_vec).collect())
-        };
-        let stored = rows(&pages.squeeze(0)?.transpose(0, 1)?.contiguous()?)?;
-        let new = rows(&entry.tensor)?;
-        let slots = slots.unwrap_or_default();
-        if slots.len() != new.len() || entry.tensor.elem_count() != new.len() * heads * features {
-            continue;
-        }
-        let is_at = |slot: usize, row: &[f64]| stored.get(slot).is_some_and(|own| own == row);
-        let last = count.saturating_sub(1);
-        let mut tokens = slots.iter().zip(&new);
-        if let Some(token) = tokens.position(|(slot, row)| slot.is_none() && is_at(last, row)) {
-            let (name, stated) = (quoted(&entry.name), "-1".to_owned());
-            let recorded = tr!("it stands at slot {other}", other = last);
-            let summary = tr!(
-                "{name} of token {token} is padding, with slot {stated}, and {recorded} of {own}, the last one",
+/// That codes stand for keys without the mean of each block of so many tokens, not of all: softmax sees that.
+fn smoothed_apart(
+    apart: &Apart,
+    keys: &Tensor,
+    (name, codes): &(String, String),
+) -> Result<Option<String>> {
+    let tokens = keys.dim(2)?;
+    for size in 2..tokens {
+        let smoothed = Op::from(Slip::Along(2, Along::LessMean(size))).eval(&[keys])?;
+        if (Apart { meant: &numbers(&smoothed)?, ..*apart }).furthest().is_none() {
+            return Ok(Some(tr!(
+                "{codes} stands for {name} less the mean of every {size} tokens by themselves, not of all: the scores of each {size} keys \
+                 are shifted against those of others, which softmax sees",
+                codes,
                 name,
-                token,
-                stated,
-                recorded,
-                own
-            );
-            found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
+                size
+            )));
         }
-        let pairs = slots.iter().zip(&new).enumerate();
-        let pairs = pairs.filter_map(|(token, (slot, row))| Some((token, (*slot)?, row)));
-        let missing: Vec<_> = pairs.filter(|(_, slot, row)| !is_at(*slot, row)).collect();
-        let Some((token, slot, row)) = missing.first().copied() else { continue };
-        let there = stored.get(slot).is_some_and(|own| own.iter().all(|number| *number == 0.0));
-        let recorded = match (0..count).find(|slot| is_at(*slot, row)) {
-            Some(other) if other == slot + 1 => {
-                tr!("it stands one slot further, at {other}", other)
-            }
-            Some(other) => tr!("it stands at slot {other}", other),
-            None if slots.iter().zip(&new).enumerate().any(|(other, (own, row))| {
-                other != token && *own == Some(slot) && is_at(slot, row)
-            }) =>
-            {
-                let is_other =
-                    |(other, own): &(usize, &Option<usize>)| *other != token && **own == Some(slot);
-                let other = slots.iter().enumerate().find(is_other).map_or(token, |own| own.0);
-                tr!(
-                    "token {other} stands there, which has the same slot: it was written over it",
-                    other
-                )
-            }
-            None if there => tr!("zeros stand there: it was not written").to_owned(),
-            None => tr!("something else stands there").to_owned(),
-        };
-        let (name, stated) = (quoted(&entry.name), slot.to_string());
-        let summary = tr!(
-            "{name} of token {token} should stand at slot {stated} of {own}, and {recorded}",
-            name,
-            token,
-            stated,
-            own,
-            recorded
-        );
-        let tokens: Vec<usize> = missing.iter().map(|(token, ..)| *token).collect();
-        let summary = match of_each_sequence(&tokens, new.len(), news) {
-            Some(which) => format!("{summary}; {which}"),
-            None => summary,
-        };
-        found.push(Contradiction::told(own.as_str(), own, [stated, recorded], summary));
     }
-    Ok((unmatched, found))
-}
-
-/// Which token of each sequence is missing, where it is the same of all of them, and not all that they have.
-fn of_each_sequence(missing: &[usize], tokens: usize, news: &[usize]) -> Option<String> {
-    if news.len() < 2 || missing.len() == tokens || news.iter().sum::<usize>() != tokens {
-        return None;
-    }
-    let spans = spans(news);
-    let are = |of: &dyn Fn(usize, usize) -> usize| {
-        missing.iter().copied().eq(spans.iter().map(|(first, end)| of(*first, *end)))
-    };
-    let all = ranges(missing);
-    if are(&|_, end| end.saturating_sub(1)) {
-        return Some(tr!(
-            "so it is with the last new token of each sequence, and with no other (tokens {all})",
-            all
-        ));
-    }
-    are(&|first, _| first).then(|| {
-        tr!(
-            "so it is with the first new token of each sequence, and with no other (tokens {all})",
-            all
-        )
-    })
+    Ok(None)
 }
 
 /// Takes the tensor of these heads out of a file, and notes that and why it is no step.
-fn taken(
+pub fn taken(
     record: &mut Record,
     heads: Name,
     why: &str,

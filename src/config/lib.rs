@@ -38,7 +38,7 @@ pub use positions::Positions;
 pub use queries::Queries;
 pub use rotary::Rotary;
 pub use scores::Scores;
-pub use segments::Segments;
+pub use segments::{Segments, chunks};
 pub use settings::{Plain, Setting, Settings};
 pub use sizes::{DEFAULT_HEADS, Latent, RelativePositions, Sizes};
 pub use text::Place;

@@ -45,6 +45,18 @@ impl FromStr for Segments {
     }
 }
 
+/// The most chunks of so many tokens that an item has: each document has its own.
+#[must_use]
+pub fn chunks(segments: Option<&Segments>, tokens: usize, size: usize) -> usize {
+    let of = |length: usize| length.div_ceil(size.max(1));
+    let rows = segments.map(|own| own.0.as_slice()).unwrap_or_default();
+    let of_row = |row: &Vec<usize>| match &row[..] {
+        documents @ [_, _, ..] => documents.iter().copied().map(of).sum(),
+        _ => of(tokens),
+    };
+    rows.iter().map(of_row).max().unwrap_or_else(|| of(tokens))
+}
+
 impl Serialize for Segments {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         rows::serialize(&self.0, serializer)

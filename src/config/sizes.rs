@@ -3,6 +3,7 @@
 use super::choice::Start;
 use super::divisors::split;
 use super::queries::Queries;
+use super::segments::chunks;
 use super::settings::Settings;
 use super::tokens::{Tokens, file_among};
 use base::error::Result;
@@ -36,8 +37,8 @@ pub struct Sizes {
     pub v_heads: Option<usize>,
     /// Sequences that have a state of their own: documents of a packed row, or the items of the batch.
     pub sequences: usize,
-    /// The tokens between two states that are kept.
-    pub state_chunk: Option<usize>,
+    /// The states that are kept of an item, one before every chunk of tokens.
+    pub chunks: usize,
     /// Features of a head's queries and keys, `d_k`: `d_model` / heads, unless set.
     pub head_dim: usize,
     /// Features of a head's values, `d_v`: as many, unless set.
@@ -167,7 +168,11 @@ impl Sizes {
                 Some([documents]) if s.recurrence.is_some() => documents.len(),
                 _ => s.batch.unwrap_or(1),
             },
-            state_chunk: s.state_chunk,
+            chunks: chunks(
+                s.segments.as_ref(),
+                s.kv_len.unwrap_or(seq_len),
+                s.state_chunk.unwrap_or(1),
+            ),
             head_dim,
             v_head_dim: s.v_head_dim.unwrap_or(head_dim.saturating_mul(per_output)),
             per_output,
@@ -246,7 +251,7 @@ impl Sizes {
             Size::OutputHeads => self.v_heads.unwrap_or(self.heads / self.per_output),
             Size::RepeatedHeads => self.v_heads.unwrap_or(self.heads),
             Size::Sequences => self.sequences,
-            Size::Chunks => self.own_keys.div_ceil(self.state_chunk.unwrap_or(1).max(1)),
+            Size::Chunks => self.chunks,
             // Settings say which splits and tiles there are.
             Size::One | Size::OneItem | Size::Splits | Size::Tiles => 1,
             Size::Positions => self.positions.map_or(0, |own| own.span.saturating_mul(2)),

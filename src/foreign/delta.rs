@@ -7,7 +7,7 @@ use super::matched::Match;
 use super::names::{is_called, meanings};
 use super::numbers::numbers;
 use base::error::Result;
-use config::{End, QkNorm, Settings, Start};
+use config::{End, QkNorm, Settings, Start, chunks};
 use file::{Entry, Record};
 use program::{Name, whole};
 
@@ -232,7 +232,8 @@ fn with_states(mut rule: DeltaRule, chunk: Option<usize>) -> Vec<DeltaRule> {
     let Some(count) = count.filter(|_| rule.settings.state_chunk.is_none()) else {
         return vec![rule];
     };
-    let fits = |size: &usize| *size > 0 && tokens.div_ceil(*size) == count;
+    let documents = rule.settings.segments.as_ref();
+    let fits = |size: &usize| *size > 0 && chunks(documents, tokens, *size) == count;
     let even = tokens.checked_div(count).filter(|_| tokens.is_multiple_of(count));
     let mut sizes: Vec<usize> = chunk.into_iter().chain(CHUNKS).chain(even).filter(fits).collect();
     if chunk.is_some_and(|own| fits(&own)) {

@@ -112,6 +112,10 @@ pub fn start_of_non_finite(found: &NonFinite, labels: Option<&Labels>) -> String
             "the exponential of a split's log-sum-exp is beyond the largest number of f32 there: the merge subtracts no maximum"
         )
         .to_owned(),
+        Cause::Undecayed => tr!(
+            "the decay within a chunk adds up to so little that exp(−G) is beyond the largest number of f32: exp(G − G′) is computed as exp(G) · exp(−G′)"
+        )
+        .to_owned(),
         Cause::OtherRows => tr!(
             "it is a sum over the queries, and the gradient of these is finite: rows that are no queries are in it, as tiles have them behind the last one"
         )

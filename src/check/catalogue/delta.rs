@@ -6,14 +6,17 @@ use std::collections::HashSet;
 use super::{Mistake, Situation, Way, after, none, omitted, one, replace};
 use crate::candidate::Edits;
 use base::error::Result;
-use program::ChunkDecay::{FromFirst, Nothing, Padded, Parts, Power, Single, ToEnd};
+use program::ChunkBeta::{Column, Power};
+use program::ChunkDecay::{FromFirst, Nothing, Padded, Parts, Single, ToEnd};
 use program::ChunkInverse::{
     Diagonal, EndsEarly, FirstOrder, LeftOut, Merged, Transposed, Uncleared, Undecayed, Unmasked,
 };
-use program::ChunkMerge::{Added, Plain, WithoutFirst, WithoutSecond};
+use program::ChunkMerge::{Added, WithoutFirst, WithoutSecond};
 use program::ChunkSlip::{self, Decay, Inverse, State, Times};
 use program::ChunkUse::{Carried, Keys, Read, Subtracted, Values, Within, Written};
-use program::{ChunkDecay, ChunkMerge, ChunkState, Delta, DeltaStage, Kind, Name, Op, Scaling};
+use program::{
+    Change, ChunkDecay, ChunkMerge, ChunkState, Delta, DeltaStage, Edit, Kind, Name, Op, Scaling,
+};
 
 pub(super) const SILENT: &str = "The outputs stay of the right size and the loss still falls; only what is far away is remembered worse.";
 pub(super) const FIRST: &str =
@@ -123,9 +126,12 @@ pub const ALL: &[Mistake] = &[
             Inverse(BOTH, EndsEarly { is_token: false }) =>
                 "the forward substitution ends one row early: from the last token of each full chunk nothing of its own chunk is subtracted",
                 "for i in range(1, C - 1): T[i, :i] = T[i, :i] + T[i, :i] @ T[:i, :i]", SUBSTITUTED;
-            ChunkSlip::Beta(&[Keys], 0) =>
+            ChunkSlip::Beta(&[Keys], Power(0)) =>
                 "beta is missing in the keys' matrix whose inverse is taken",
                 "A = (k @ k.mT * decay_mask).tril(-1)", "A = (k_beta @ k.mT * decay_mask).tril(-1)";
+            ChunkSlip::Beta(&[Keys], Column) =>
+                "the keys' matrix whose inverse is taken has the beta of the column's token, not of the row's",
+                "A = (k @ k_beta.mT * decay_mask).tril(-1)", "A = (k_beta @ k.mT * decay_mask).tril(-1)";
             Inverse(BOTH, Merged(0, ChunkMerge::Nothing)) =>
                 "the inverse of the keys' matrix is that of its blocks: those beside the diagonal are left out",
                 "T = block_diag(*(inverse(I + A[i : i + n, i : i + n]) for i in range(0, C, n)))", INVERSE;
@@ -138,7 +144,7 @@ pub const ALL: &[Mistake] = &[
             Inverse(BOTH, Merged(0, WithoutFirst)) =>
                 "the inverse of the keys' matrix is put together from those of two blocks, and beside the diagonal that of the first is missing: −A₂₂⁻¹ A₂₁",
                 "T_21 = -T_22 @ A_21", MERGED;
-            Inverse(BOTH, Merged(0, Plain)) =>
+            Inverse(BOTH, Merged(0, ChunkMerge::Plain)) =>
                 "the inverse of the keys' matrix is put together from those of two blocks, and beside the diagonal both are missing: −A₂₁",
                 "T_21 = -A_21", MERGED;
             Inverse(&[Subtracted], Undecayed) =>
@@ -174,58 +180,6 @@ pub const ALL: &[Mistake] = &[
         seen: &[],
     },
     Mistake {
-        id: "delta-chunk-within",
-        kind: Kind::Omitted,
-        silent: FIRST,
-        ways: ways! {
-            Times(Read, 0.0) =>
-                "queries read from their own chunk alone: what the state has is not added",
-                "o = (q @ k.mT * decay_mask).tril() @ v_new", READ;
-            Times(Within, 0.0) =>
-                "queries read from the chunks before alone, not from their own",
-                "o = (q * g.exp()) @ state", READ;
-            Times(Subtracted, 0.0) =>
-                "what is subtracted from a value is of its own chunk alone, not of the state",
-                "v_new = T @ v_beta", SUBTRACTED;
-            Times(Subtracted, -1.0) =>
-                "what the state has for the keys is added to the values, not subtracted",
-                "v_new = T @ v_beta + T @ (k_beta * g.exp()) @ state", SUBTRACTED;
-        },
-        seen: &[],
-    },
-    Mistake {
-        id: "delta-chunk-state",
-        kind: Kind::Replaced,
-        silent: FIRST,
-        ways: ways! {
-            State(&[Read], ChunkState::Before) =>
-                "queries read the state before the chunk before theirs: it is read one chunk too early",
-                "o = (q * g.exp()) @ h[i - 1] + …", "o = (q * g.exp()) @ h[i] + …";
-            State(&[Subtracted], ChunkState::Before) =>
-                "what is subtracted is read from the state before the chunk before: it is read one chunk too early",
-                "v_new = u - w @ h[i - 1]", "v_new = u - w @ h[i]";
-            State(&[Subtracted, Read], ChunkState::Before) =>
-                "all is read from the state before the chunk before: it is read one chunk too early",
-                "h = h_before", "h = h_now";
-            State(&[Read], ChunkState::First) =>
-                "queries of every chunk read the initial state",
-                "o = (q * g.exp()) @ initial_state + …", READ;
-            State(&[Subtracted], ChunkState::First) =>
-                "what is subtracted is read from the initial state in every chunk",
-                "v_new = u - w @ initial_state", SUBTRACTED;
-            State(&[Read], ChunkState::Transposed) =>
-                "queries read the transpose of the state",
-                "o = (q * g.exp()) @ state.mT + …", READ;
-            State(&[Subtracted], ChunkState::Transposed) =>
-                "what is subtracted is read from the transpose of the state",
-                "v_new = T @ v_beta - T @ (k_beta * g.exp()) @ state.mT", SUBTRACTED;
-            State(&[Subtracted, Read], ChunkState::Transposed) =>
-                "all is read from the transpose of the state",
-                "h = state.mT", "h = state";
-        },
-        seen: &[],
-    },
-    Mistake {
         id: "delta-chunk-decay",
         kind: Kind::Omitted,
         silent: SILENT,
@@ -239,7 +193,13 @@ pub const ALL: &[Mistake] = &[
             Decay(&[Carried, Written], Padded) =>
                 "the decay up to the end of a last chunk that is not full is read from what fills it up: the final state is not decayed by it",
                 "g_last = g[..., chunk_size - 1]", CARRIED;
-            Decay(&[Values], Power(1.0)) =>
+            Decay(&[Carried], Padded) =>
+                "the decay up to the end of a last chunk that is not full is read from what fills it up: the state that was carried to it does not decay",
+                "state = state * g_padded[..., chunk_size - 1].exp() + …", CARRIED;
+            Decay(&[Written], Padded) =>
+                "the decay up to the end of a last chunk that is not full is read from what fills it up: what it writes grows by the decay that it had",
+                "state = … + (k * (g_padded[..., chunk_size - 1] - g).exp()).mT @ v_new", CARRIED;
+            Decay(&[Values], ChunkDecay::Power(1.0)) =>
                 "the values of a chunk are decayed from its start, as what is subtracted of the state is",
                 "u = T @ (v_beta * g.exp())", VALUES;
             Decay(&[Written], Nothing) =>
@@ -351,7 +311,16 @@ pub(super) fn in_chunks(run: &Situation, slip: ChunkSlip) -> Result<Vec<Edits>> 
         .collect();
     let mut all = Vec::new();
     for size in sizes(&steps, slip) {
-        let edit = |(at, own): &(Name, &Delta)| Some(replace(*at, own.in_chunks(size, slip)?));
+        let edit = |(at, own): &(Name, &Delta)| {
+            let other = own.in_chunks(size, slip)?;
+            if !other.needs_beta() {
+                return Some(replace(*at, other));
+            }
+            let read = |name: Name| Some(run.right.read_by(run.right.step(name)?));
+            let own = read(*at)?.into_iter().chain(read(Name::VNew)?.get(2).copied());
+            let read = own.map(|read| read.name).collect();
+            Some(Edit::new(*at, Change::Become(other.into(), read)))
+        };
         let is_seen = |at: Name| {
             matches!(at, Name::VNew | Name::HeadOutputs) || run.recorded.contains_key(&at)
         };

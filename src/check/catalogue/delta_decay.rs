@@ -8,7 +8,7 @@ use super::{Mistake, Way};
 use program::ChunkDecay::{Back, Before, Parts, Power, Single};
 use program::ChunkSlip::{Beta, Decay, Times};
 use program::ChunkUse::{Carried, Keys, Read, Subtracted, Values, Within, Written};
-use program::Kind;
+use program::{ChunkBeta, Kind};
 
 /// The decay of some parts, in the words and the code that these have, with what stands there in place of g.
 macro_rules! decay_of {
@@ -142,19 +142,19 @@ pub const ALL: &[Mistake] = &[
         kind: Kind::Repeated,
         silent: FIRST,
         ways: ways! {
-            Beta(&[Subtracted], 2) =>
+            Beta(&[Subtracted], ChunkBeta::Power(2)) =>
                 "beta is applied twice to what is subtracted of the state",
                 "v_new = T @ v_beta - T @ (k_beta * beta * g.exp()) @ state", SUBTRACTED;
-            Beta(&[Subtracted], 0) =>
+            Beta(&[Subtracted], ChunkBeta::Power(0)) =>
                 "beta is left out of what is subtracted of the state",
                 "v_new = T @ v_beta - T @ (k * g.exp()) @ state", SUBTRACTED;
-            Beta(&[Values, Subtracted], 2) =>
+            Beta(&[Values, Subtracted], ChunkBeta::Power(2)) =>
                 "beta is applied twice to all that the inverse is multiplied by",
                 "v_new = T @ (v_beta * beta) - T @ (k_beta * beta * g.exp()) @ state", SUBTRACTED;
-            Beta(&[Values, Subtracted], 0) =>
+            Beta(&[Values, Subtracted], ChunkBeta::Power(0)) =>
                 "beta is left out of all that the inverse is multiplied by",
                 "v_new = T @ v - T @ (k * g.exp()) @ state", SUBTRACTED;
-            Beta(&[Keys], 2) =>
+            Beta(&[Keys], ChunkBeta::Power(2)) =>
                 "beta is applied twice in the keys' matrix whose inverse is taken",
                 "A = (k_beta * beta @ k.mT * decay_mask).tril(-1)", "A = (k_beta @ k.mT * decay_mask).tril(-1)";
         },

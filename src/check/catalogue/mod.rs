@@ -5,6 +5,7 @@
 mod backward;
 mod delta;
 mod delta_decay;
+mod delta_states;
 mod few_bits;
 mod gradients;
 mod heads;
@@ -238,6 +239,7 @@ pub fn catalogue() -> Vec<&'static Mistake> {
         projection::ALL,
         kernel::ALL,
         delta::ALL,
+        delta_states::ALL,
         delta_decay::ALL,
         few_bits::ALL,
         gradients::ALL,

@@ -200,7 +200,19 @@ impl Grammar<'_> {
             ),
             (&|at| at + 1 - 2 * (at % 2), tr!("the halves of each byte change places")),
         ];
+        // Nothing says in which order they were written but that of the other ones.
+        let both = [Name::KDequantized, Name::VDequantized];
+        let are_both = both.iter().all(|name| self.right.step(*name).is_some());
+        let other = both.into_iter().find(|name| are_both && *name != step.name);
         for (from, told) in orders {
+            let told = match other.filter(|_| both.contains(&step.name)) {
+                Some(other) => tr!(
+                    "the halves of bytes are read in another order than those of {other}, and nothing says which of the two is right: if that is, here {told}",
+                    other,
+                    told
+                ),
+                None => told.to_owned(),
+            };
             let take = Slip::Along(3, Along::Take((0..count).map(from).collect()));
             self.add(Kind::Axes, cost::COMMON, step.name, Change::before(0, take), told);
         }

@@ -40,6 +40,7 @@ mod scores;
 mod selected;
 mod sequences;
 mod steps;
+mod stored;
 mod strides;
 mod tile_loops;
 mod tile_orders;
@@ -49,7 +50,7 @@ mod twins;
 mod windows;
 
 pub use part_keys::Keys;
-pub use read_off::{counted, scores_and_values, with_keys};
+pub use read_off::{counted, products, scores_and_values, with_keys};
 
 use super::candidate::{Candidate, Edits};
 use config::Sizes;
@@ -82,6 +83,9 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.of_inputs();
     grammar.of_cache();
     grammar.preallocated();
+    grammar.unpadded();
+    grammar.other_types();
+    grammar.rounded_positions();
     grammar.of_parts();
     grammar.of_sinks();
     grammar.smoothed_keys();

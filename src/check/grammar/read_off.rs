@@ -52,6 +52,11 @@ pub fn with_keys(right: &Trace, sizes: &Sizes, keys: &Keys, told: String) -> Opt
     grammar.found.pop()
 }
 
+/// The operands of products of queries, keys and values: the step, the slot that reads one of them, and what it reads.
+pub fn products(right: &Trace, sizes: &Sizes) -> Vec<(Name, usize, Name)> {
+    Grammar { right, sizes, found: Vec::new() }.products()
+}
+
 /// The scores of which some are blocked, and the values whose weighted sums heads give.
 pub fn scores_and_values(right: &Trace, sizes: &Sizes) -> Option<[Name; 2]> {
     let grammar = Grammar { right, sizes, found: Vec::new() };

@@ -16,7 +16,13 @@ impl Grammar<'_> {
     fn rounded_behind_the_sum(&mut self) {
         let Some(weights) = self.right.step(Name::Weights).map(|step| step.name) else { return };
         for factor in [127.0, 255.0] {
-            let own = RoundedWeights { precision: None, factor, is_of_sum: true, is_divided: true };
+            let own = RoundedWeights {
+                precision: None,
+                factor,
+                is_cut: false,
+                is_of_sum: true,
+                is_divided: true,
+            };
             let told = tr!(
                 "the weights are divided by their sum before they are rounded to int8, as weight · {factor}, not behind it: small ones are lost",
                 factor
@@ -29,19 +35,34 @@ impl Grammar<'_> {
     /// Weights beside values in few bits, which are rounded like them.
     pub(super) fn rounded_weights(&mut self) {
         self.rounded_behind_the_sum();
-        let is_in_few_bits = |name: &Name| self.right.step(*name).is_some();
-        if ![Name::KDequantized, Name::VDequantized].iter().any(is_in_few_bits) {
-            return;
-        }
         let Some(output) = self.right.step(Name::HeadOutputs) else { return };
         let Some(slot) = self.read(output).iter().position(|read| *read == Name::Weights) else {
             return;
         };
         let at = output.name;
+        for factor in [127.0, 255.0] {
+            let (precision, is_of_sum, is_divided) = (None, false, true);
+            let cut = RoundedWeights { precision, factor, is_cut: true, is_of_sum, is_divided };
+            let told = tr!(
+                "the weights, as exp(s − largest) · {factor}, are cut to whole numbers, not rounded, before they multiply the values: all are too small",
+                factor
+            );
+            let change = Change::before(slot, Slip::RoundedWeights(cut));
+            self.add(Kind::Replaced, cost::RARE, at, change, told);
+        }
+        let is_in_few_bits = |name: &Name| self.right.step(*name).is_some();
+        if ![Name::KDequantized, Name::VDequantized].iter().any(is_in_few_bits) {
+            return;
+        }
         for (precision, factors) in FACTORS {
             for factor in factors.iter().copied() {
-                let right =
-                    RoundedWeights { precision, factor, is_of_sum: false, is_divided: true };
+                let right = RoundedWeights {
+                    precision,
+                    factor,
+                    is_cut: false,
+                    is_of_sum: false,
+                    is_divided: true,
+                };
                 let name = right.name();
                 let told = tr!(
                     "the weights, as exp(s − largest) · {factor}, are rounded to {name} before they multiply the values",

@@ -2,8 +2,8 @@
 
 use super::{Knob, Other, Range, Sibling, others};
 use program::{
-    Biasing, Distance, Distances, Kind, Picked, Relative, RelativeBias, Slip, alibi_slopes, signed,
-    whole,
+    Biasing, Distance, Distances, Kind, Picked, Precision, Relative, RelativeBias, Slip,
+    alibi_slopes, signed, whole,
 };
 
 pub fn knobs(own: &Biasing) -> Vec<Knob> {
@@ -127,6 +127,10 @@ fn other_slopes(own: &[f64]) -> Vec<Sibling> {
     all.into_iter().map(of).collect()
 }
 
+/// Up to here, types of 16 bits hold whole numbers.
+const MOST_IN_BF16: usize = 256;
+const MOST_IN_F16: usize = 2048;
+
 fn other_distances(own: &Distances) -> Vec<Sibling> {
     let sorts: [(Distance, Other<Distances>); 4] = [
         (
@@ -160,6 +164,22 @@ fn other_distances(own: &Distances) -> Vec<Sibling> {
         "positions and products are rounded to bf16"
     };
     all.extend(others(own, Kind::Precision, &[(rounded, |own| own.is_narrow ^= true)]));
+    if own.first + own.queries.max(own.keys) > MOST_IN_BF16 && own.positions.is_none() {
+        let told = "positions are rounded to bf16, which holds whole numbers up to 256 and then every other one";
+        all.extend(others(
+            own,
+            Kind::Replaced,
+            &[(told, |own| own.positions = Some(Precision::Bf16))],
+        ));
+    }
+    if own.first + own.queries.max(own.keys) > MOST_IN_F16 && own.positions.is_none() {
+        let told = "positions are rounded to f16, which holds whole numbers up to 2048 and then every other one";
+        all.extend(others(
+            own,
+            Kind::Replaced,
+            &[(told, |own| own.positions = Some(Precision::F16))],
+        ));
+    }
     #[allow(clippy::float_cmp, reason = "1 exactly")]
     if own.factor != 1.0 {
         let unscaled = "the biases are not scaled: they are added after the scaling";

@@ -6,6 +6,8 @@ mod cells;
 mod counted;
 mod dropout;
 mod frequencies;
+mod operand;
+mod operand_words;
 mod part_keys;
 mod positions;
 mod rows;
@@ -25,8 +27,20 @@ use program::Name;
 /// Beyond so many places of an axis they are not looked for elsewhere.
 const MOST_PLACES: usize = 128;
 
+/// So many of several things are told.
+const TOLD: usize = 3;
+
+/// The first of several things, and how many more there are.
+fn tell_some(all: &[String], between: &str) -> String {
+    let listed = all[..all.len().min(TOLD)].join(between);
+    match all.len().saturating_sub(TOLD) {
+        0 => listed,
+        more => tr!("{listed}; and {more} more", listed, more),
+    }
+}
+
 /// The mistakes that the values of a wrong step show, whatever it is.
-pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
+pub fn of_places(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Vec<Candidate>> {
     let mut all = positions::candidates(scope, at)?;
     let sources = sources::candidates(scope, at)?;
     // Where it is known what they were taken from, places that are mixed up say less.
@@ -35,6 +49,7 @@ pub fn of_places(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
         all.extend(rows::moved_in_items(scope, at)?);
     }
     all.extend(sources);
+    all.extend(operand::candidates(scope, at, sizes)?);
     all.extend(frequencies::candidates(scope, at)?);
     all.extend(rows::packed(scope, at)?);
     all.extend(slopes::candidate(scope, at)?);

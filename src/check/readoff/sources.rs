@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use candle_core::Tensor;
 
-use super::MOST_PLACES;
 use super::rows::are_near;
+use super::{MOST_PLACES, TOLD, tell_some};
 use crate::candidate::{Candidate, cost};
 use crate::cells::{cells, cells_at, largest};
 use crate::grammar::pages::{key_places, page_size};
@@ -14,9 +14,6 @@ use crate::thresholds::MOVED;
 use base::error::Result;
 use base::lang;
 use program::{Along, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Starts, Step, places};
-
-/// So many places are told where no formula fits.
-const TOLD: usize = 3;
 
 /// Of more numbers nothing is looked up.
 const MOST_NUMBERS: usize = 1 << 24;
@@ -112,12 +109,7 @@ fn told_slots(read: &[usize], own: &[usize], page: usize, places: &[usize]) -> O
             page_2 = own / page
         )
     };
-    let first: Vec<String> = others.iter().take(TOLD).map(tell).collect();
-    let listed = first.join("; ");
-    let listed = match others.len().saturating_sub(TOLD) {
-        0 => listed,
-        more => tr!("{listed}; and {more} more", listed, more),
-    };
+    let listed = tell_some(&others.iter().map(tell).collect::<Vec<_>>(), "; ");
     let is_within = read.iter().zip(own).all(|(read, own)| read / page == own / page);
     let fits =
         |slot: Slot| read.iter().zip(places).all(|(read, place)| read % page == slot(*place));

@@ -2,7 +2,7 @@
 
 use super::position::{Shift, shift};
 use super::precision::Precision;
-use crate::axis::signed;
+use crate::axis::{signed, whole};
 
 choices! {
     /// How linear position biases are computed. Under a causal mask the weights are alike, but for rounding: those of a query
@@ -46,6 +46,8 @@ pub struct Distances {
     pub keys: usize,
     /// Whether slope, distance and their product are rounded to bf16.
     pub is_narrow: bool,
+    /// What positions are rounded to, by faulty code.
+    pub positions: Option<Precision>,
     /// What the products are multiplied by.
     pub factor: f64,
     /// In a packed row, whose documents may have more keys than queries: from which row on the keys are so much further on.
@@ -55,14 +57,19 @@ pub struct Distances {
 impl Distances {
     /// The distances as they are, of all keys.
     pub fn new(sort: Distance, first: usize, queries: usize, keys: usize) -> Self {
-        Self { sort, first, queries, keys, is_narrow: false, factor: 1.0, shifts: Vec::new() }
+        let (is_narrow, positions, factor, shifts) = (false, None, 1.0, Vec::new());
+        Self { sort, first, queries, keys, is_narrow, positions, factor, shifts }
     }
 
     /// The distance of a query row and a key.
     pub(super) fn distance(&self, query: usize, key: usize) -> f64 {
         let place = signed(self.first.saturating_add(query))
             .saturating_add(shift(&self.shifts, signed(query)));
-        self.sort.of(usize::try_from(place).unwrap_or(0), key, self.keys)
+        let held = |place: usize| {
+            let rounded = self.positions.and_then(|own| whole(own.of(place as f64)));
+            rounded.unwrap_or(place)
+        };
+        self.sort.of(held(usize::try_from(place).unwrap_or(0)), held(key), self.keys)
     }
 
     /// The bias of a query row and a key.

@@ -25,7 +25,7 @@ pub struct Delta {
 }
 
 /// What is computed of the delta rule. All read the decay behind what is named here, where there is one, and behind that the
-/// first state, where there is one.
+/// first state, where there is one; at the end β, where a mistake needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeltaStage {
     /// u: what a token writes. Reads values, keys and β.
@@ -62,6 +62,10 @@ impl Delta {
     /// Takes the inputs apart.
     pub(super) fn inputs<T: Copy>(&self, all: &[T]) -> Result<Inputs<T>, Misread> {
         let (own, rest) = all.split_at_checked(self.stage.inputs()).ok_or(Misread)?;
+        let (late, rest) = match rest {
+            [rest @ .., beta] if self.needs_beta() => (Some(*beta), rest),
+            rest => (None, rest),
+        };
         let (decay, rest) = match rest {
             [decay, rest @ ..] if self.is_gated => (Some(*decay), rest),
             rest => (None, rest),
@@ -73,8 +77,8 @@ impl Delta {
         };
         let (queries, keys, values, beta) = match (self.stage, own) {
             (DeltaStage::Written, [values, keys, beta]) => (None, *keys, *values, Some(*beta)),
-            (DeltaStage::Read, [queries, keys, values]) => (Some(*queries), *keys, *values, None),
-            (_, [values, keys]) => (None, *keys, *values, None),
+            (DeltaStage::Read, [queries, keys, values]) => (Some(*queries), *keys, *values, late),
+            (_, [values, keys]) => (None, *keys, *values, late),
             _ => return Err(Misread),
         };
         if decay.is_none() && self.is_gated {
@@ -95,6 +99,28 @@ impl Delta {
                     || self.spans.iter().flatten().all(ends_there)
             }
         }
+    }
+
+    /// Whether a mistake makes it read β where the right step has what is written.
+    pub fn needs_beta(&self) -> bool {
+        let is_unwritten = matches!(self.form, DeltaForm::Chunks(_, Some(ChunkSlip::Writes(..))));
+        is_unwritten && self.stage != DeltaStage::Written
+    }
+
+    /// Where the chunks of so many tokens begin in an item: those of each document, or those of all tokens.
+    pub(super) fn starts(&self, item: usize, tokens: usize, size: usize) -> Vec<usize> {
+        match self.spans.get(item).map(Vec::as_slice) {
+            Some(spans @ [_, _, ..]) => {
+                spans.iter().flat_map(|(from, to)| (*from..*to).step_by(size.max(1))).collect()
+            }
+            _ => (0..tokens).step_by(size.max(1)).collect(),
+        }
+    }
+
+    /// The most chunks of so many tokens that an item has.
+    pub(super) fn chunks(&self, tokens: usize, size: usize) -> usize {
+        let items = 0..self.spans.len();
+        items.map(|item| self.starts(item, tokens, size).len()).max().unwrap_or_default()
     }
 
     /// The number of sequences that have a state.
@@ -246,6 +272,9 @@ impl Delta {
             }
             ChunkSlip::ResetAll | ChunkSlip::Restart | ChunkSlip::State(_, ChunkState::First) => {
                 self.has_initial
+            }
+            ChunkSlip::State(_, ChunkState::Numbered(_)) => {
+                self.spans.iter().any(|spans| spans.len() > 1)
             }
             _ => true,
         };

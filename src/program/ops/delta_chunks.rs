@@ -6,8 +6,11 @@ use super::delta::DeltaStage;
 use super::delta_inverse::{
     eliminated, identity, less, merged, product, substituted, transposed, uncleared,
 };
-use super::delta_slots::{ChunkDecay, ChunkInverse, ChunkSlip, ChunkState, ChunkUse as Use};
-use super::delta_walk::{Lengths, Made, State, Walk, dot, read, write};
+use super::delta_slots::{
+    ChunkBeta, ChunkDecay, ChunkInverse, ChunkNumber, ChunkSlip, ChunkState, ChunkUse as Use,
+    ChunkWrites,
+};
+use super::delta_walk::{Lengths, Listed, Made, State, Walk, dot, read, write};
 
 /// What stands in a slot of a part in place of the right value.
 macro_rules! at {
@@ -71,7 +74,7 @@ impl<T: WithDType> Walk<'_, T> {
     pub(super) fn chunks(
         &self,
         (from, to): (usize, usize),
-        first: &[T],
+        (first, listed): (&[T], &mut Listed),
         (size, slip): (usize, Option<ChunkSlip>),
         made: &mut Made<T>,
     ) -> State<T> {
@@ -94,7 +97,7 @@ impl<T: WithDType> Walk<'_, T> {
             sums,
             width,
         };
-        narrowed(&head.run((from, to), &all(first), made))
+        narrowed(&head.run((from, to), (&all(first), listed), made))
     }
 }
 
@@ -102,7 +105,7 @@ impl Head {
     fn run<T: WithDType>(
         &self,
         (from, to): (usize, usize),
-        first: &[f64],
+        (first, listed): (&[f64], &mut Listed),
         made: &mut Made<T>,
     ) -> State<f64> {
         let columns = self.lengths.columns;
@@ -118,7 +121,9 @@ impl Head {
                 Some(ChunkSlip::Restart) => state.copy_from_slice(first),
                 _ => {}
             }
-            let states = [&state[..], &before, first];
+            listed.states.push(state.clone());
+            let other = self.numbered(chunk, listed);
+            let states = [&state[..], &before, first, &other];
             let written = match self.stage {
                 DeltaStage::Written => self.written(chunk, states),
                 _ => self.values[start * columns..chunk.end * columns].to_vec(),
@@ -136,7 +141,22 @@ impl Head {
             }
             before = std::mem::replace(&mut state, next);
         }
+        listed.full += (to - from) / self.size;
         state
+    }
+
+    /// The state of a chunk whose document is taken to have another number of chunks before it.
+    fn numbered(&self, chunk: Chunk, listed: &Listed) -> Vec<f64> {
+        let Some(ChunkSlip::State(_, ChunkState::Numbered(number))) = self.slip else {
+            return Vec::new();
+        };
+        let first = match number {
+            ChunkNumber::OfToken => chunk.first / self.size,
+            ChunkNumber::Full => listed.full,
+            ChunkNumber::None => 0,
+        };
+        let at = first + (chunk.start - chunk.first) / self.size;
+        listed.states.get(at).cloned().unwrap_or_default()
     }
 
     /// The states of a chunk's tokens.
@@ -175,18 +195,21 @@ impl Head {
     /// β of a token, as a part has it.
     fn beta_of(&self, at: Use, token: usize) -> f64 {
         let beta = self.beta.as_ref().and_then(|beta| beta.get(token)).copied().unwrap_or(1.0);
-        let power = at!(self, at, Beta);
-        beta.powi(power.unwrap_or(1))
+        match at!(self, at, Beta) {
+            Some(ChunkBeta::Power(power)) => beta.powi(power),
+            _ => beta,
+        }
     }
 
     /// The state that a part reads, of that before the chunk, that before the chunk before, and the first, or the next one.
-    fn state_of(&self, at: Use, states: [&[f64]; 3], next: &[f64]) -> Vec<f64> {
-        let [own, before, first] = states;
+    fn state_of(&self, at: Use, states: [&[f64]; 4], next: &[f64]) -> Vec<f64> {
+        let [own, before, first, numbered] = states;
         let other = at!(self, at, State);
         match other {
             Some(ChunkState::Before) => before.to_vec(),
             Some(ChunkState::First) => first.to_vec(),
             Some(ChunkState::After) => next.to_vec(),
+            Some(ChunkState::Numbered(_)) => numbered.to_vec(),
             Some(ChunkState::Transposed) if self.lengths.rows == self.lengths.columns => {
                 transposed(own, self.lengths.columns)
             }
@@ -266,7 +289,7 @@ impl Head {
     }
 
     /// What the tokens of a chunk write.
-    fn written(&self, chunk: Chunk, states: [&[f64]; 3]) -> Vec<f64> {
+    fn written(&self, chunk: Chunk, states: [&[f64]; 4]) -> Vec<f64> {
         let columns = self.lengths.columns;
         let state = self.state_of(Use::Subtracted, states, states[0]);
         let (mut values, mut subtracted) = (Vec::new(), Vec::new());
@@ -296,6 +319,7 @@ impl Head {
         let left: Vec<f64> = left.iter().map(|left| factor * left).collect();
         let mut next = times(state, &left, columns);
         let factor = self.factor(Use::Written);
+        let written = self.writes(Use::Written, chunk, state, written);
         for (token, written) in (chunk.start..chunk.end).zip(written.chunks(columns)) {
             let left = self.left(Use::Written, token, chunk);
             let left: Vec<f64> = left.iter().map(|left| factor * left).collect();
@@ -309,7 +333,7 @@ impl Head {
         &self,
         chunk: Chunk,
         queries: &[f64],
-        states: [&[f64]; 3],
+        states: [&[f64]; 4],
         (next, written): (&[f64], &[f64]),
     ) -> Vec<f64> {
         let Lengths { rows, columns, .. } = self.lengths;
@@ -318,7 +342,7 @@ impl Head {
         let (of_state, within) = (self.factor(Use::Read), self.factor(Use::Within));
         let is_all = self.slip == Some(ChunkSlip::Unmasked);
         let met = self.met(queries, Use::Within, chunk, is_all);
-        let own = product(&met, written, columns);
+        let own = product(&met, &self.writes(Use::Within, chunk, states[0], written), columns);
         let tokens = (chunk.start..chunk.end).zip(queries.chunks(rows));
         let read = tokens.flat_map(|(token, query)| {
             let query = times(query, &self.left(Use::Read, token, chunk), 1);
@@ -328,22 +352,54 @@ impl Head {
         both.map(|(of_before, own)| of_state * of_before + within * own).collect()
     }
 
-    /// What the inverse, or what stands in its place for this part, makes of a matrix.
-    fn solved(&self, at: Use, b: &[f64], chunk: Chunk) -> Vec<f64> {
-        let count = chunk.len();
+    /// The keys' matrix, as another inverse than the right one may need it.
+    fn matrix(&self, other: Option<ChunkInverse>, chunk: Chunk) -> Vec<f64> {
         let keys = &self.keys[chunk.start * self.lengths.rows..chunk.end * self.lengths.rows];
-        let other = at!(self, at, Inverse);
         let is_all = matches!(other, Some(ChunkInverse::Unmasked | ChunkInverse::Uncleared));
         // Values are not decayed.
         let is_undecayed = other == Some(ChunkInverse::Undecayed);
         let decayed_as = if is_undecayed { Use::Values } else { Use::Keys };
         let mut a = self.met(keys, decayed_as, chunk, is_all);
-        for (token, row) in (chunk.start..).zip(a.chunks_mut(count)) {
-            let factor = self.beta_of(Use::Keys, token) * self.factor(Use::Keys);
-            for cell in row {
-                *cell *= factor;
+        let is_column = at!(self, Use::Keys, Beta) == Some(ChunkBeta::Column);
+        let count = chunk.len();
+        for (at, cell) in a.iter_mut().enumerate() {
+            let token = chunk.start + if is_column { at % count } else { at / count };
+            *cell *= self.beta_of(Use::Keys, token) * self.factor(Use::Keys);
+        }
+        a
+    }
+
+    /// What a part has in place of what is written. `(I + A) u = β v`, and `u − v` is what is subtracted of the state.
+    fn writes(&self, at: Use, chunk: Chunk, state: &[f64], written: &[f64]) -> Vec<f64> {
+        let Some(other) = at!(self, at, Writes) else { return written.to_vec() };
+        let columns = self.lengths.columns;
+        let of_state = (chunk.start..chunk.end).flat_map(|token| {
+            let key = times(self.key(token), &self.left(Use::Subtracted, token, chunk), 1);
+            let beta = self.beta_of(Use::Subtracted, token);
+            read(&key, state, columns).into_iter().map(move |own| beta * own)
+        });
+        let of_state: Vec<f64> = of_state.collect();
+        let solved = less(written, &self.solved(Use::Subtracted, &of_state, chunk), -1.0);
+        if other == ChunkWrites::Solved {
+            return solved;
+        }
+        let mut a = self.matrix(None, chunk);
+        a.iter_mut().step_by(chunk.len() + 1).for_each(|own| *own = 0.0);
+        let mut values = less(&solved, &product(&a, &solved, columns), -1.0);
+        if other == ChunkWrites::Plain {
+            for (token, row) in (chunk.start..).zip(values.chunks_mut(columns)) {
+                let beta = self.beta_of(Use::Values, token);
+                row.iter_mut().for_each(|own| *own /= beta);
             }
         }
+        values
+    }
+
+    /// What the inverse, or what stands in its place for this part, makes of a matrix.
+    fn solved(&self, at: Use, b: &[f64], chunk: Chunk) -> Vec<f64> {
+        let count = chunk.len();
+        let other = at!(self, at, Inverse);
+        let a = self.matrix(other, chunk);
         let columns = b.len() / count;
         match other {
             None | Some(ChunkInverse::Undecayed) => substituted(&a, b, count, None),

@@ -145,7 +145,7 @@ impl Operation for Delta {
             DeltaStage::Written => own.values.to_vec(),
             DeltaStage::States => [&of_tokens[..], &state[..]].concat(),
             DeltaStage::Chunks(size) => {
-                let chunks = tokens.div_ceil(size.max(1));
+                let chunks = self.chunks(*tokens, size);
                 [&[(Batch, *batch), (Head, *heads), (Key, chunks)], &state[..]].concat()
             }
             DeltaStage::Read => {
@@ -195,9 +195,11 @@ impl Operation for Delta {
                 (self.sequence_of(*item, *token), *head, Some(*token), (Some(*key), *value))
             }
             (DeltaStage::Chunks(size), [item, head, chunk, key, value]) => {
-                let before = (chunk * size).checked_sub(1);
-                let at = self.sequence_of(*item, chunk * size);
-                (at, *head, before, (Some(*key), *value))
+                let tokens =
+                    all.get(1).map_or(0, |keys| keys.tensor.dims().get(2).copied().unwrap_or(0));
+                let start = self.starts(*item, tokens, size).get(*chunk).copied().unwrap_or(tokens);
+                let at = self.sequence_of(*item, start);
+                (at, *head, start.checked_sub(1), (Some(*key), *value))
             }
             (DeltaStage::Last, [sequence, head, key, value]) => {
                 let at = self.span_of(*sequence);

@@ -28,14 +28,16 @@ pub enum ChunkUse {
 pub enum ChunkSlip {
     /// Another decay.
     Decay(&'static [ChunkUse], ChunkDecay),
-    /// β to this power.
-    Beta(&'static [ChunkUse], i32),
+    /// Another β.
+    Beta(&'static [ChunkUse], ChunkBeta),
     /// The part is multiplied by this; 0 leaves it out.
     Times(ChunkUse, f64),
     /// Another matrix than the inverse, for the values, for what is subtracted of the state, or for both.
     Inverse(&'static [ChunkUse], ChunkInverse),
     /// Another state.
     State(&'static [ChunkUse], ChunkState),
+    /// Something else than what is written.
+    Writes(&'static [ChunkUse], ChunkWrites),
     /// Each chunk begins with zeros, but for the first.
     Reset,
     /// The first as well, whatever state there is before it.
@@ -131,6 +133,37 @@ pub enum ChunkMerge {
     Plain,
 }
 
+/// A β that is not that of the row's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkBeta {
+    /// To this power.
+    Power(i32),
+    /// That of the column's token, whose key is met.
+    Column,
+}
+
+/// What stands in place of `v`, what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkWrites {
+    /// u: of which nothing of the state is subtracted.
+    Solved,
+    /// β v: of which nothing is subtracted at all.
+    Scaled,
+    /// The value.
+    Plain,
+}
+
+/// The number of the first chunk of a document, where the states of all documents' chunks stand in one list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkNumber {
+    /// Its first token, divided by the size and rounded down.
+    OfToken,
+    /// The number of full chunks before it.
+    Full,
+    /// 0: documents before it are not counted.
+    None,
+}
+
 /// A state that is not the one before the chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkState {
@@ -142,6 +175,8 @@ pub enum ChunkState {
     First,
     /// It is transposed.
     Transposed,
+    /// That of another chunk, where the chunks of documents are counted otherwise.
+    Numbered(ChunkNumber),
 }
 
 impl ChunkSlip {
@@ -151,6 +186,7 @@ impl ChunkSlip {
             Self::Decay(uses, _)
             | Self::Beta(uses, _)
             | Self::Inverse(uses, _)
+            | Self::Writes(uses, _)
             | Self::State(uses, _) => uses,
             Self::Times(at, _) => std::slice::from_ref(at),
             Self::Unmasked => &[ChunkUse::Within],
@@ -167,6 +203,8 @@ impl ChunkSlip {
             Self::Times(Keys, factor) => *factor < 0.0,
             Self::Times(Within, factor) => factor.abs() < f64::EPSILON,
             Self::Decay([Values | Within], _)
+            | Self::Beta(_, ChunkBeta::Column)
+            | Self::Writes(..)
             | Self::Inverse([_, _], _)
             | Self::State(_, ChunkState::After)
             | Self::Unmasked
@@ -188,7 +226,7 @@ impl ChunkSlip {
             Self::Inverse(uses, inverse) => {
                 uses.len() > 1 && !matches!(inverse, ChunkInverse::Merged(..))
             }
-            Self::State(..) => false,
+            Self::State(..) | Self::Writes(..) => false,
             _ => true,
         }
     }

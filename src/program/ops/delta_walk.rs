@@ -33,6 +33,15 @@ pub(super) struct Walk<'a, T> {
 /// The state of a head, row by row.
 pub(super) type State<T> = Vec<T>;
 
+/// The states before the chunks of all documents of a head so far.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// In order.
+    pub states: Vec<Vec<f64>>,
+    /// How many chunks of documents before are full.
+    pub full: usize,
+}
+
 /// Σ left · right.
 pub(super) fn dot<T: WithDType>(left: &[T], right: &[T]) -> T {
     left.iter().zip(right).fold(T::zero(), |sum, (left, right)| sum + *left * *right)
@@ -118,7 +127,7 @@ fn of<T: WithDType>(delta: &Delta, inputs: &Inputs<&Tensor>) -> Result<Tensor> {
             let own = initial.as_ref().and_then(|initial| initial.get(at..at + state));
             own.map_or_else(|| vec![T::zero(); state], <[T]>::to_vec)
         };
-        walk.head(spans, before, last)
+        walk.head((item, spans), before, last)
     };
     // Where states go on from item to item, these are one after the other.
     let is_joined = delta.form == DeltaForm::Tokens(Some(DeltaSlip::Joined));
@@ -145,7 +154,7 @@ fn of<T: WithDType>(delta: &Delta, inputs: &Inputs<&Tensor>) -> Result<Tensor> {
         }
         DeltaStage::States => (made.concat(), vec![batch, heads, tokens, rows, lengths.columns]),
         DeltaStage::Chunks(size) => {
-            let chunks = tokens.div_ceil(size.max(1));
+            let chunks = delta.chunks(tokens, size);
             (made.concat(), vec![batch, heads, chunks, rows, lengths.columns])
         }
         DeltaStage::Last => {
@@ -170,6 +179,8 @@ fn of<T: WithDType>(delta: &Delta, inputs: &Inputs<&Tensor>) -> Result<Tensor> {
 pub(super) struct Made<T> {
     numbers: Vec<T>,
     stage: DeltaStage,
+    /// Where chunks begin.
+    starts: Vec<usize>,
 }
 
 impl<T: WithDType> Walk<'_, T> {
@@ -218,7 +229,7 @@ impl<T: WithDType> Walk<'_, T> {
     /// The numbers of an item's head, and the state behind the last of its tokens; `last` is that of the item before.
     fn head(
         &self,
-        spans: &[(usize, usize)],
+        (item, spans): (usize, &[(usize, usize)]),
         before: impl Fn(usize) -> State<T>,
         mut last: Option<State<T>>,
     ) -> (Vec<T>, Option<State<T>>) {
@@ -229,11 +240,15 @@ impl<T: WithDType> Walk<'_, T> {
             DeltaStage::States => rows * columns,
             DeltaStage::Chunks(_) | DeltaStage::Last => 0,
         };
-        let chunks = match stage {
-            DeltaStage::Chunks(size) => tokens.div_ceil(size.max(1)) * rows * columns,
-            _ => 0,
+        let (starts, chunks) = match stage {
+            DeltaStage::Chunks(size) => {
+                (self.delta.starts(item, tokens, size), self.delta.chunks(tokens, size))
+            }
+            _ => (Vec::new(), 0),
         };
-        let mut made = Made { numbers: vec![T::zero(); tokens * of_token + chunks], stage };
+        let count = tokens * of_token + chunks * rows * columns;
+        let mut made = Made { numbers: vec![T::zero(); count], stage, starts };
+        let mut listed = Listed::default();
         for (at, span) in spans.iter().enumerate() {
             // Of tokens that are not of the one sequence, queries read the state.
             let told = if spans.len() == 1 { (0, tokens) } else { *span };
@@ -248,7 +263,8 @@ impl<T: WithDType> Walk<'_, T> {
                 }
                 DeltaForm::Chunks(size, slip) => {
                     let first = before(at);
-                    let end = self.chunks(*span, &first, (size.max(1), slip), &mut made);
+                    let end =
+                        self.chunks(*span, (&first, &mut listed), (size.max(1), slip), &mut made);
                     for (tokens, state) in [(told.0..span.0, &first), (span.1..told.1, &end)] {
                         for token in tokens {
                             self.read(token, state, &mut made);
@@ -387,10 +403,8 @@ impl<T: WithDType> Made<T> {
 
     /// Takes the state before a token, if a chunk begins with it.
     pub(super) fn chunk(&mut self, token: usize, state: &[T]) {
-        if let DeltaStage::Chunks(size) = self.stage
-            && token.is_multiple_of(size.max(1))
-        {
-            self.set(token / size.max(1), state);
+        if let Ok(chunk) = self.starts.binary_search(&token) {
+            self.set(chunk, state);
         }
     }
 }

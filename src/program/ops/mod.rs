@@ -67,7 +67,10 @@ pub use bias::Biasing;
 pub use blocked_keys::{Blocked, BlockedKeys};
 pub use collect::Collect;
 pub use delta::{Delta, DeltaForm, DeltaSlip, DeltaStage};
-pub use delta_slots::{ChunkDecay, ChunkInverse, ChunkMerge, ChunkSlip, ChunkState, ChunkUse};
+pub use delta_slots::{
+    ChunkBeta, ChunkDecay, ChunkInverse, ChunkMerge, ChunkNumber, ChunkSlip, ChunkState, ChunkUse,
+    ChunkWrites,
+};
 pub use differential::{Differential, LambdaSlip, PairSlip};
 pub use documents::{Documents, spans};
 pub use few_bits::{Dequantize, EightBits, ZeroPoint};

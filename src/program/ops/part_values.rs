@@ -209,9 +209,15 @@ impl Parted {
         sum.log()? * by
     }
 
-    /// Exponentials, in bf16 if they are rounded.
+    /// Exponentials, in fewer bits if they are rounded.
     fn rounded(&self, p: Tensor) -> candle_core::Result<Tensor> {
-        if self.slip == Some(PartSlip::InBf16) { Precision::Bf16.round(&p) } else { Ok(p) }
+        const MOST: f64 = 127.0;
+        Ok(match self.slip {
+            Some(PartSlip::InBf16) => Precision::Bf16.round(&p)?,
+            Some(PartSlip::CutInt8) => ((p * MOST)?.floor()? / MOST)?,
+            Some(PartSlip::WholeInt8) => (p * MOST)?.round()?,
+            _ => p,
+        })
     }
 
     /// exp(m of the tile before − m).

@@ -140,6 +140,10 @@ clauses! {
         FromOne => "the maximum starts at 0 and the sum at 1, so that a score of 0 is counted that no key has",
         /// What is subtracted from −∞ is −∞.
         EmptyNan => "what has no visible key (empty, or all masked) gives NaN: −inf − −inf, or 0/0",
+        /// The exponentials are whole numbers of 127ths, the next lower ones.
+        CutInt8 => "the exponentials are cut to int8, as exp · 127, not rounded, before they multiply the values: all are too small",
+        /// The same, rounded, and not scaled back.
+        WholeInt8 => "the exponentials are rounded to int8, as exp · 127, and the result is not divided by 127",
         /// The exponentials are rounded.
         InBf16 => "the exponentials are rounded to bf16 before they are added up",
         /// ℓ of all parts is added up as it is.

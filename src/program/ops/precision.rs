@@ -53,6 +53,25 @@ impl Precision {
         Self::ALL.into_iter().find(|precision| precision.dtype() == Some(dtype))
     }
 
+    /// Numbers of this type of 16 bits whose bits are read as those of another; NaN of others.
+    pub(super) fn read_as(self, other: Self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let read = |number: &f32| {
+            let bits = match self {
+                Self::Bf16 => half::bf16::from_f32(*number).to_bits(),
+                Self::F16 => half::f16::from_f32(*number).to_bits(),
+                _ => return f32::NAN,
+            };
+            match other {
+                Self::Bf16 => half::bf16::from_bits(bits).to_f32(),
+                Self::F16 => half::f16::from_bits(bits).to_f32(),
+                _ => f32::NAN,
+            }
+        };
+        let numbers = x.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?;
+        let numbers: Vec<f32> = numbers.iter().map(read).collect();
+        Tensor::from_vec(numbers, x.shape(), x.device())?.to_dtype(x.dtype())
+    }
+
     /// A number, rounded to it.
     #[allow(
         clippy::cast_possible_truncation,

@@ -11,6 +11,8 @@ pub struct RoundedWeights {
     pub precision: Option<Precision>,
     /// What they are multiplied by first, so that the largest is the type's.
     pub factor: f64,
+    /// Whether they are cut, not rounded.
+    pub is_cut: bool,
     /// Whether they are divided by the row's sum before.
     pub is_of_sum: bool,
     /// Whether the result is divided by that again.
@@ -27,6 +29,7 @@ impl RoundedWeights {
         let exponentials = (weights.broadcast_div(&largest)? * self.factor)?;
         let rounded = match self.precision {
             Some(precision) => precision.round(&exponentials)?,
+            None if self.is_cut => exponentials.floor()?,
             None => exponentials.round()?,
         };
         let back = if self.is_divided { self.factor.recip() } else { 1.0 };

@@ -119,6 +119,14 @@ impl ScoreSlip {
     }
 }
 
+/// −|q − k|² for every query and key of (batch, head, token, feature).
+pub(super) fn squared_distance(queries: &Tensor, keys: &Tensor) -> candle_core::Result<Tensor> {
+    let products = (queries.matmul(&keys.t()?.contiguous()?)? * 2.0)?;
+    let own = queries.sqr()?.sum_keepdim(D::Minus1)?;
+    let others = keys.sqr()?.sum_keepdim(D::Minus1)?.transpose(2, 3)?;
+    products.broadcast_sub(&own)?.broadcast_sub(&others)
+}
+
 impl SinkSlip {
     /// The kind of mistake that it is, and a clause that tells it.
     pub fn told(self) -> (Kind, &'static str) {

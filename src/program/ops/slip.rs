@@ -16,7 +16,7 @@ use super::pairing::Pairing;
 use super::precision::Precision;
 use super::rotate::Rotate;
 use super::rounded_weights::{RoundedWeights, quantised};
-use super::score_slips::ScoreSlip;
+use super::score_slips::{ScoreSlip, squared_distance};
 use super::stale::Stale;
 use super::starts::{Starts, beyond, elsewhere};
 use super::stream::{Stream, StreamSlip};
@@ -48,6 +48,8 @@ pub enum Slip {
     ToPower(PowerOfTwo),
     /// Bytes of the first type of 8 bits that are read as those of the second.
     ReadAs(EightBits, EightBits),
+    /// Numbers of the first type of 16 bits whose bits are read as those of the second.
+    ReadBits(Precision, Precision),
     /// The first input, so many times each other, and a number.
     Add {
         /// What the others are multiplied by.
@@ -194,6 +196,7 @@ impl Operation for Slip {
             Self::Round(precision) => precision.round(x)?,
             Self::ToPower(power) => power.value(x)?,
             Self::ReadAs(own, other) => own.read_as(*other, x)?,
+            Self::ReadBits(own, other) => own.read_as(*other, x)?,
             Self::Add { addend, .. } if others.is_empty() => x.affine(1.0, *addend)?,
             Self::Add { factor, addend } => {
                 others.iter().try_fold((*x).clone(), |sum, other| {
@@ -275,6 +278,7 @@ impl Operation for Slip {
             | Self::Round(_)
             | Self::ToPower(_)
             | Self::ReadAs(..)
+            | Self::ReadBits(..)
             | Self::RoundedWeights(_)
             | Self::Quantise { .. } => others.is_empty(),
             // They read what comes first alone.
@@ -423,6 +427,7 @@ impl Operation for Slip {
             | Self::Round(_)
             | Self::ToPower(_)
             | Self::ReadAs(..)
+            | Self::ReadBits(..)
             | Self::Add { .. }
             | Self::Product
             | Self::Along(..)
@@ -472,14 +477,6 @@ fn spread(x: &Tensor, other: &Tensor) -> candle_core::Result<Tensor> {
         }
         _ => Ok(other.clone()),
     }
-}
-
-/// −|q − k|² for every query and key of (batch, head, token, feature).
-fn squared_distance(queries: &Tensor, keys: &Tensor) -> candle_core::Result<Tensor> {
-    let products = (queries.matmul(&keys.t()?.contiguous()?)? * 2.0)?;
-    let own = queries.sqr()?.sum_keepdim(D::Minus1)?;
-    let others = keys.sqr()?.sum_keepdim(D::Minus1)?.transpose(2, 3)?;
-    products.broadcast_sub(&own)?.broadcast_sub(&others)
 }
 
 /// Those of all features of the last axis.
