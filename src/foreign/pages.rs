@@ -181,9 +181,18 @@ impl<'r> File<'r> {
 
     /// The whole numbers of the tensor of one of these names; what is padded with −1 is none.
     fn whole(&self, names: &[&str]) -> Result<Option<(&'r Entry, Vec<usize>)>> {
-        let Some(entry) = self.called(names) else { return Ok(None) };
-        let numbers = numbers(&entry.tensor)?.into_iter().map(|number| whole(number.max(0.0)));
-        Ok(numbers.collect::<Option<Vec<_>>>().map(|numbers| (entry, numbers)))
+        self.called(names).map_or(Ok(None), whole_of)
+    }
+
+    /// The lengths of the sequences: where two are given, the longer ones, as the others are of what was cached before.
+    fn lengths(&self) -> Result<Option<Vec<usize>>> {
+        let all = self.of_lengths().map(|entry| Ok(whole_of(entry)?.map(|(_, own)| own)));
+        let all: Vec<Option<Vec<usize>>> = all.collect::<Result<_>>()?;
+        Ok(all.into_iter().flatten().max_by_key(|own| own.iter().sum::<usize>()))
+    }
+
+    fn of_lengths(&self) -> impl Iterator<Item = &'r Entry> {
+        self.record.entries.iter().filter(|entry| is_called(&entry.name, LENGTHS))
     }
 
     /// Keys (0) or values (1) that stand in pages under the names that they have without.
@@ -197,15 +206,13 @@ impl<'r> File<'r> {
 
     /// The names of what says where pages stand, beside the table.
     fn beside(&self) -> impl Iterator<Item = &'r str> {
-        let names = [LENGTHS, FIRST_QUERIES, FIRST_PAGES, LAST_LENGTHS, &[SLOT_MAPPING]];
-        let found = names.map(|names| self.called(names).map(|entry| entry.name.as_str()));
-        found.into_iter().flatten()
+        let names = [FIRST_QUERIES, FIRST_PAGES, LAST_LENGTHS, &[SLOT_MAPPING]];
+        let found = names.map(|names| self.called(names)).into_iter().flatten();
+        self.of_lengths().chain(found).map(|entry| entry.name.as_str())
     }
 
     fn sequences(&self) -> Result<Option<Sequences>> {
-        if let (Some((entry, table)), Some((_, lengths))) =
-            (self.whole(TABLES)?, self.whole(LENGTHS)?)
-        {
+        if let (Some((entry, table)), Some(lengths)) = (self.whole(TABLES)?, self.lengths()?) {
             if lengths.is_empty() || !table.len().is_multiple_of(lengths.len()) {
                 return Ok(None);
             }
@@ -306,6 +313,12 @@ struct Layout {
     axes: &'static [&'static str],
     /// Puts them as (page, slot, head, `head_dim`).
     put: fn(&Tensor) -> candle_core::Result<Tensor>,
+}
+
+/// The whole numbers of a tensor, if they are such; what is padded with −1 is 0.
+fn whole_of(entry: &Entry) -> Result<Option<(&Entry, Vec<usize>)>> {
+    let numbers = numbers(&entry.tensor)?.into_iter().map(|number| whole(number.max(0.0)));
+    Ok(numbers.collect::<Option<Vec<_>>>().map(|numbers| (entry, numbers)))
 }
 
 fn layouts(rank: usize) -> &'static [Layout] {
