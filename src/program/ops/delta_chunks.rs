@@ -389,7 +389,9 @@ impl Head {
         if other == ChunkWrites::Plain {
             for (token, row) in (chunk.start..).zip(values.chunks_mut(columns)) {
                 let beta = self.beta_of(Use::Values, token);
-                row.iter_mut().for_each(|own| *own /= beta);
+                for own in row {
+                    *own /= beta;
+                }
             }
         }
         values
