@@ -102,15 +102,16 @@ pub fn least_squares(known: &[Vec<f64>], found: &[Vec<f64>]) -> Option<Solved> {
     let (mut known_columns, found_columns) = (columns(known), columns(found));
     let count = known_columns.len();
     // Gram and Schmidt, twice each: once leaves too much of the others.
-    let mut upper = vec![vec![0.0; count]; count];
+    let mut upper: Vec<Vec<f64>> = Vec::with_capacity(count);
     for at in 0..count {
         let (before, rest) = known_columns.split_at_mut(at);
         let own = rest.first_mut()?;
         let size = dot(own, own).sqrt();
+        let mut shares = vec![0.0; at];
         for _ in 0..2 {
-            for (row, other) in before.iter().enumerate() {
+            for (sum, other) in shares.iter_mut().zip(before.iter()) {
                 let share = dot(own, other);
-                upper[row][at] += share;
+                *sum += share;
                 own.iter_mut().zip(other).for_each(|(own, other)| *own -= share * other);
             }
         }
@@ -118,12 +119,15 @@ pub fn least_squares(known: &[Vec<f64>], found: &[Vec<f64>]) -> Option<Solved> {
         if !left.is_normal() || left <= LEAST_LEFT * size {
             return None;
         }
-        upper[at][at] = left;
-        own.iter_mut().for_each(|own| *own /= left);
+        shares.push(left);
+        upper.push(shares);
+        for own in own.iter_mut() {
+            *own /= left;
+        }
     }
     let solve = |mut right: Vec<f64>| {
         for at in (0..count).rev() {
-            let known: f64 = (at + 1..count).map(|other| upper[at][other] * right[other]).sum();
+            let known: f64 = (at + 1..count).map(|other| upper[other][at] * right[other]).sum();
             right[at] = (right[at] - known) / upper[at][at];
         }
         right

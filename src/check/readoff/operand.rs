@@ -93,7 +93,7 @@ fn operands(scope: &Scope, sizes: &Sizes) -> Vec<Operand> {
 }
 
 /// What a step gives for each row of an operand: its value where the operand is the identity.
-fn response(scope: &Scope, at: Name, operand: &Operand, one: &Tensor) -> Result<Option<Tensor>> {
+fn response(scope: &Scope, at: Name, operand: &Operand, one: &Tensor) -> Option<Tensor> {
     let mut made: HashMap<Name, Tensor> = HashMap::new();
     for step in scope.trace().steps() {
         let is_reader = step.name == operand.at;
@@ -109,13 +109,11 @@ fn response(scope: &Scope, at: Name, operand: &Operand, one: &Tensor) -> Result<
                 None => wide(scope.known(read.name)?).ok(),
             };
             let inputs: Option<Vec<Tensor>> = read.iter().enumerate().map(value).collect();
-            let Some(inputs) = inputs else { return Ok(None) };
+            let inputs = inputs?;
             // What does not fit such an operand does not follow from it row by row.
-            let Ok(value) = step.op.eval(&inputs.iter().collect::<Vec<_>>()) else {
-                return Ok(None);
-            };
+            let value = step.op.eval(&inputs.iter().collect::<Vec<_>>()).ok()?;
             if step.name == at {
-                return Ok(Some(value));
+                return Some(value);
             }
             if scope.recorded(step.name).is_none() {
                 made.insert(step.name, value);
@@ -125,7 +123,7 @@ fn response(scope: &Scope, at: Name, operand: &Operand, one: &Tensor) -> Result<
             break;
         }
     }
-    Ok(None)
+    None
 }
 
 fn wide(tensor: &Tensor) -> candle_core::Result<Tensor> {
@@ -171,7 +169,7 @@ impl Read {
         }
         let one = Tensor::eye(count, DType::F64, right.device())?;
         let one = one.broadcast_as((items, heads, count, count))?.contiguous()?;
-        let Some(known) = response(scope, at, operand, &one)? else { return Ok(None) };
+        let Some(known) = response(scope, at, operand, &one) else { return Ok(None) };
         if known.elem_count() != layers * items * of_heads * queries * count {
             return Ok(None);
         }
@@ -347,17 +345,14 @@ impl Read {
             let before = runs.last().copied().filter(|_| at % tokens > 0);
             let first = before.map(|(first, _)| added[first * width..(first + 1) * width].to_vec());
             let is_it = |before: &Vec<f64>| are_near(&own, before, 0.0, 2.0 * self.slack[at]);
-            match first.filter(is_it) {
-                Some(before) => {
-                    added.extend(before);
-                    if let Some((_, end)) = runs.last_mut() {
-                        *end = at + 1;
-                    }
+            if let Some(before) = first.filter(is_it) {
+                added.extend(before);
+                if let Some((_, end)) = runs.last_mut() {
+                    *end = at + 1;
                 }
-                None => {
-                    added.extend(own);
-                    runs.push((at, at + 1));
-                }
+            } else {
+                added.extend(own);
+                runs.push((at, at + 1));
             }
         }
         if runs.len() > self.rows().div_ceil(4) {

@@ -135,7 +135,7 @@ impl Layout<'_> {
             .collect()
         };
         let within: Option<Vec<Vec<Option<usize>>>> = (0..items * heads).map(of_head).collect();
-        let Some(within) = within else { return self.of_others(from, what) };
+        let Some(within) = within else { return Some(self.of_others(from, what)) };
         let is_alike = |own: &[Vec<Option<usize>>]| own.windows(2).all(|pair| pair[0] == pair[1]);
         if is_alike(&within) {
             return self.within_head(&within[0], what);
@@ -201,7 +201,7 @@ impl Layout<'_> {
     }
 
     /// Rows of other heads or items.
-    fn of_others(&self, from: &[Option<usize>], what: &str) -> Option<String> {
+    fn of_others(&self, from: &[Option<usize>], what: &str) -> String {
         let size = from.len();
         let runs = self.runs(|at| from[at].map(|from| from + size - at));
         let moved = runs.into_iter().filter(|(first, _)| from[*first] != Some(*first));
@@ -215,7 +215,7 @@ impl Layout<'_> {
                 None => tr!("the {what} of {keys} are zeros", what, keys),
             }
         });
-        Some(tell_some(&told.collect::<Vec<_>>(), "; "))
+        tell_some(&told.collect::<Vec<_>>(), "; ")
     }
 }
 
