@@ -85,7 +85,7 @@ pub fn candidate(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Option<Candid
 }
 
 /// Whether numbers are further from the right ones than rounding is.
-fn is_off(found: &[f64], expected: &[f64]) -> bool {
+pub fn is_off(found: &[f64], expected: &[f64]) -> bool {
     let size = expected.iter().fold(0.0, |most: f64, right| most.max(right.abs()));
     !found.iter().zip(expected).all(|(own, right)| (own - right).abs() <= OFF * size)
 }

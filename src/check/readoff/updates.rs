@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use candle_core::{DType, Tensor};
 
+use super::seen::is_off;
 use crate::candidate::{Candidate, cost, places_in_words};
 use crate::cells::{cells, solved};
 use crate::grammar::numbers::short;
@@ -51,6 +52,12 @@ impl Read {
 /// If candle fails.
 pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let Some(step) = scope.trace().step(at) else { return Ok(Vec::new()) };
+    // Where the maxima are off by themselves, the numbers that follow from them tell no cause.
+    if let Some((found, expected)) = scope.pair(Name::TileMax)
+        && is_off(&cells(found)?, &cells(expected)?)
+    {
+        return Ok(Vec::new());
+    }
     match (&step.op, at) {
         (Op::Parted(own), Name::TileSum | Name::TileAcc) if own.slip.is_none() => {
             of_tiles(scope, step, own)
