@@ -197,7 +197,9 @@ impl Operation for Delta {
             (DeltaStage::Chunks(size), [item, head, chunk, key, value]) => {
                 let tokens =
                     all.get(1).map_or(0, |keys| keys.tensor.dims().get(2).copied().unwrap_or(0));
-                let start = self.starts(*item, tokens, size).get(*chunk).copied().unwrap_or(tokens);
+                // Items may have fewer chunks than others: nothing stands behind their last one.
+                let starts = self.starts(*item, tokens, size);
+                let Some(start) = starts.get(*chunk).copied() else { return Ok(Vec::new()) };
                 let at = self.sequence_of(*item, start);
                 (at, *head, start.checked_sub(1), (Some(*key), *value))
             }
