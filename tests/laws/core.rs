@@ -139,7 +139,8 @@ proptest! {
     fn weights_are_exponentials_less_the_log_sum(mut case in wide_cases()) {
         case.settings.lse = Some(true);
         let trace = case.trace();
-        let scores = rows(first_of(&trace, &["masked_scores", "scores_biased", "scores_capped", "scores"]));
+        let names = ["masked_scores", "scores_biased", "scores_relative", "scores_capped", "scores"];
+        let scores = rows(first_of(&trace, &names));
         let weights = rows(value(&trace, "weights"));
         let blocked = rows(&blocked(&trace));
         for (at, lse) in values(value(&trace, "lse")).into_iter().enumerate() {
