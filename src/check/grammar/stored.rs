@@ -58,7 +58,8 @@ impl Grammar<'_> {
         let [items, heads, queries, keys] = dims;
         let readers = self.readers(Name::AttnBias);
         let Some((at, _)) = readers.first().copied() else { return };
-        for (precision, most) in [(Precision::Bf16, 256), (Precision::F16, 2048)] {
+        for precision in [Precision::Bf16, Precision::F16] {
+            let most = precision.most_whole();
             if first + queries.max(keys) <= most {
                 continue;
             }

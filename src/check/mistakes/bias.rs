@@ -127,10 +127,6 @@ fn other_slopes(own: &[f64]) -> Vec<Sibling> {
     all.into_iter().map(of).collect()
 }
 
-/// Up to here, types of 16 bits hold whole numbers.
-const MOST_IN_BF16: usize = 256;
-const MOST_IN_F16: usize = 2048;
-
 fn other_distances(own: &Distances) -> Vec<Sibling> {
     let sorts: [(Distance, Other<Distances>); 4] = [
         (
@@ -164,22 +160,27 @@ fn other_distances(own: &Distances) -> Vec<Sibling> {
         "positions and products are rounded to bf16"
     };
     all.extend(others(own, Kind::Precision, &[(rounded, |own| own.is_narrow ^= true)]));
-    if own.first + own.queries.max(own.keys) > MOST_IN_BF16 && own.positions.is_none() {
-        let told = "positions are rounded to bf16, which holds whole numbers up to 256 and then every other one";
-        all.extend(others(
-            own,
-            Kind::Replaced,
-            &[(told, |own| own.positions = Some(Precision::Bf16))],
-        ));
-    }
-    if own.first + own.queries.max(own.keys) > MOST_IN_F16 && own.positions.is_none() {
-        let told = "positions are rounded to f16, which holds whole numbers up to 2048 and then every other one";
-        all.extend(others(
-            own,
-            Kind::Replaced,
-            &[(told, |own| own.positions = Some(Precision::F16))],
-        ));
-    }
+    let narrow: [(Precision, Other<Distances>); 2] = [
+        (
+            Precision::Bf16,
+            (
+                "positions are rounded to bf16, which holds whole numbers up to 256 and then every other one",
+                |own| own.positions = Some(Precision::Bf16),
+            ),
+        ),
+        (
+            Precision::F16,
+            (
+                "positions are rounded to f16, which holds whole numbers up to 2048 and then every other one",
+                |own| own.positions = Some(Precision::F16),
+            ),
+        ),
+    ];
+    let places = own.first + own.queries.max(own.keys);
+    let is_other =
+        |precision: Precision| own.positions.is_none() && places > precision.most_whole();
+    let narrow = narrow.into_iter().filter(|(precision, _)| is_other(*precision));
+    all.extend(others(own, Kind::Replaced, &narrow.map(|(_, other)| other).collect::<Vec<_>>()));
     #[allow(clippy::float_cmp, reason = "1 exactly")]
     if own.factor != 1.0 {
         let unscaled = "the biases are not scaled: they are added after the scaling";

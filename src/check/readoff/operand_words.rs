@@ -186,37 +186,36 @@ impl Layout<'_> {
                 _ => runs.push((at, at + 1)),
             }
         }
-        let moved = runs.into_iter().filter(|(first, _)| from[*first] != Some(*first));
-        let told = moved.map(|(first, end)| {
-            let keys = self.keys(first, end);
-            match from[first] {
-                Some(other) => {
-                    let others = self.keys(other, other + end - first);
-                    tr!("the {what} of {keys} are those of {others}", what, keys, others)
-                }
-                None => tr!("the {what} of {keys} are zeros", what, keys),
-            }
-        });
-        Some(tell_some(&told.collect::<Vec<_>>(), "; "))
+        Some(moves(runs, from, what, |first, end| self.keys(first, end)))
     }
 
     /// Rows of other heads or items.
     fn of_others(&self, from: &[Option<usize>], what: &str) -> String {
         let size = from.len();
         let runs = self.runs(|at| from[at].map(|from| from + size - at));
-        let moved = runs.into_iter().filter(|(first, _)| from[*first] != Some(*first));
-        let told = moved.map(|(first, end)| {
-            let keys = self.place(first, end);
-            match from[first] {
-                Some(other) => {
-                    let others = self.place(other, other + end - first);
-                    tr!("the {what} of {keys} are those of {others}", what, keys, others)
-                }
-                None => tr!("the {what} of {keys} are zeros", what, keys),
-            }
-        });
-        tell_some(&told.collect::<Vec<_>>(), "; ")
+        moves(runs, from, what, |first, end| self.place(first, end))
     }
+}
+
+/// Which rows stand where others should, run by run, each called by a name.
+fn moves(
+    runs: Vec<(usize, usize)>,
+    from: &[Option<usize>],
+    what: &str,
+    name: impl Fn(usize, usize) -> String,
+) -> String {
+    let moved = runs.into_iter().filter(|(first, _)| from[*first] != Some(*first));
+    let told = moved.map(|(first, end)| {
+        let keys = name(first, end);
+        match from[first] {
+            Some(other) => {
+                let others = name(other, other + end - first);
+                tr!("the {what} of {keys} are those of {others}", what, keys, others)
+            }
+            None => tr!("the {what} of {keys} are zeros", what, keys),
+        }
+    });
+    tell_some(&told.collect::<Vec<_>>(), "; ")
 }
 
 /// The order in which the rows of every block stand, where it is the same in several of them.

@@ -53,6 +53,12 @@ impl Precision {
         Self::ALL.into_iter().find(|precision| precision.dtype() == Some(dtype))
     }
 
+    /// Up to here it holds all whole numbers.
+    pub fn most_whole(self) -> usize {
+        let (_, _, bits) = self.row();
+        1 << (bits + 1)
+    }
+
     /// Numbers of this type of 16 bits whose bits are read as those of another; NaN of others.
     pub(super) fn read_as(self, other: Self, x: &Tensor) -> candle_core::Result<Tensor> {
         let read = |number: &f32| {
