@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::explained::explained;
 use super::finding::Diagnosis;
 use super::flash::flash_errors;
-use super::found_masks::told_mask;
+use super::mask_words::told_mask;
 use super::non_finite::NonFinite;
 use super::other_settings::{fits_under, fitting_keys, fitting_layer};
 use super::recomputed::{Recomputed, in_the_runs_type};

@@ -66,6 +66,10 @@ impl Explainer<'_, '_> {
         let tells = self.search.tells();
         let untried = self.search.try_by_cost(likely)?;
         let each = started.elapsed() / tried.unwrap_or(u32::MAX);
+        // Lengths and documents that scores or weights show are likelier than what is far-fetched.
+        for step in self.search.open_beyond(cost::COMMON).into_iter().filter(|_| tells) {
+            self.search.try_all(&readoff::of_rules(self.search.whole(), step)?)?;
+        }
         // Of two types of fp8 one may stand for half of the other's numbers, as another scale does, and so may another norm.
         if tells && self.search.open().is_empty() {
             let readings = all.iter().filter(|one| is_other_reading(one) || is_other_norm(one));

@@ -37,6 +37,7 @@ mod lacking;
 mod layout_claim;
 mod mask_claim;
 mod mask_pair;
+mod mask_words;
 mod mistakes;
 mod module;
 mod noise;

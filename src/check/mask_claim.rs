@@ -3,8 +3,8 @@
 use candle_core::Tensor;
 
 use super::finding::Contradiction;
-use super::found_masks::told_mask;
 use super::mask_pair::{Conflict, Masks};
+use super::mask_words::told_mask;
 use super::reading::{OF_KEYS, OF_PAIRS, Reading};
 use base::error::{Result, quoted};
 use config::{Mask, Start};

@@ -211,7 +211,34 @@ fn options<'a>(entry: &Entry, trace: &'a Trace, orders: Orders) -> Vec<(&'a Step
     }
     let steps = meant(name, trace).into_iter();
     let steps = steps.filter_map(computed).filter(|step| !is_masked || can_be_filled(step));
-    steps.flat_map(in_orders).collect()
+    let mut all: Vec<_> = steps.flat_map(in_orders).collect();
+    let is_open = |(step, order): &(&Step, AxisOrder)| {
+        step.name != Name::MaskedScores
+            || order.apply(&entry.tensor).is_ok_and(|found| !is_unmasked(&found, &step.value))
+    };
+    if all.iter().any(|(step, _)| step.name != Name::MaskedScores) {
+        all.retain(is_open);
+    }
+    all
+}
+
+/// Whether what a mask should have filled is like the other scores: on an average it is no further from theirs than they are.
+fn is_unmasked(found: &Tensor, masked: &Tensor) -> bool {
+    let sums = |found: &[f64], masked: &[f64]| {
+        let mut sums = [[0.0; 3]; 2];
+        for (own, right) in found.iter().zip(masked) {
+            let of = &mut sums[usize::from(is_fill(*right))];
+            for (sum, more) in of.iter_mut().zip([1.0, *own, own * own]) {
+                *sum += more;
+            }
+        }
+        sums
+    };
+    let Ok(parts) = of_pairs(found, masked, sums) else { return false };
+    let total = |fills: usize, at: usize| parts.iter().map(|part| part[fills][at]).sum::<f64>();
+    let mean = |fills: usize| total(fills, 1) / total(fills, 0);
+    let spread = (total(0, 2) / total(0, 0) - mean(0).powi(2)).sqrt();
+    (mean(1) - mean(0)).abs() < spread
 }
 
 /// The steps that a name may mean in a run: of one that ends before the output projection, what it ends at is the output.

@@ -151,5 +151,7 @@ fn replaces(record: &Record, flags: &Settings, step: Name) -> bool {
     if step.role() == Role::Computed {
         return if step == Name::ScoresRaw { flags.scores.is_some() } else { flags.q.is_some() };
     }
-    Settings { queries: None, ..flags.clone() }.replace(file)
+    // Without a file of weights, how one matrix is packed is said of the record's own.
+    let packing = flags.packing.filter(|_| flags.weights.is_some());
+    Settings { queries: None, packing, ..flags.clone() }.replace(file)
 }

@@ -114,8 +114,14 @@ fn of_rotation(own: &Rotate) -> Vec<Knob> {
         turn.first = vec![first];
         true
     });
-    // Given positions have no first.
-    own.places.is_none().then_some(first).into_iter().chain([factor]).collect()
+    let name = (tr!("step from position to position"), 1.0);
+    let step = Knob::new(&turn, name, Range::Whole(2, 64), &[2.0], |turn, step| {
+        turn.step = step;
+        true
+    });
+    // Given positions have no first, and no step.
+    let counted = own.places.is_none().then_some([first, step]);
+    counted.into_iter().flatten().chain([factor]).collect()
 }
 
 fn unscaled(own: &Frequencies) -> Option<Sibling> {

@@ -2,24 +2,30 @@
 
 use candle_core::Tensor;
 
-use crate::candidate::ranges;
+use crate::candidate::{cost, ranges};
+use crate::mask_words::{Rows, by_item, by_rows, rows_in_words};
 use base::error::Result;
 use base::lang;
 use program::{Trace, signed, unravel};
 
-/// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many.
+/// How the cells that are blocked differ from those that should be: by a rule if they follow one, and else how many. And what it
+/// costs to suppose so: lengths and documents are likelier than a mistake that happens to block the same cells.
 ///
 /// # Errors
 /// If candle fails.
-pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
+pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<(String, u32)> {
     let meant = match trace.mask_of_scores() {
         Some(mask) => mask.value.broadcast_as(blocked.shape())?,
         None => blocked.zeros_like()?,
     };
     let (found, meant) =
         (blocked.flatten_all()?.to_vec1::<u8>()?, meant.flatten_all()?.to_vec1::<u8>()?);
-    if let Some(told) = rule(&found, blocked.dims()) {
-        return Ok(told);
+    if let Some(told) = band(&found, blocked.dims()) {
+        return Ok((told, cost::FITTED));
+    }
+    let dims = blocked.dims();
+    if let Some(told) = lengths(&found, dims).or_else(|| rule_of_rows(&found, dims)) {
+        return Ok((told, cost::COMMON));
     }
     if let (Some(found), Some(meant)) =
         (of_one_head(&found, blocked.dims()), of_one_head(&meant, blocked.dims()))
@@ -28,7 +34,7 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
             .find_map(|are_seen| other_keys(&found, &meant, are_seen))
             .or_else(|| other_rows(&found, &meant))
     {
-        return Ok(told);
+        return Ok((told, cost::FITTED));
     }
     let pairs = || found.iter().zip(&meant).enumerate();
     let more = pairs().filter(|(_, (found, meant))| **found != 0 && **meant == 0).count();
@@ -47,7 +53,7 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
         }
         _ => String::new(),
     };
-    Ok(match (more, fewer) {
+    let told = match (more, fewer) {
         (more, 0) => tr!("{more} cells too many are blocked{place}", more, place),
         (0, fewer) => tr!("{fewer} cells that should be blocked are not{place}", fewer, place),
         (more, fewer) => {
@@ -58,14 +64,9 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<String> {
                 place
             )
         }
-    })
+    };
+    Ok((told, cost::FITTED))
 }
-
-/// So many groups of queries are told, and no more.
-const MOST_GROUPS: usize = 4;
-
-/// Of each item the rows of its queries.
-type Rows<'m> = Vec<Vec<&'m [u8]>>;
 
 /// The cells of a mask that is the same for all heads: those of the first head of each item, query by query.
 fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Rows<'m>> {
@@ -79,6 +80,15 @@ fn of_one_head<'m>(mask: &'m [u8], dims: &[usize]) -> Option<Rows<'m>> {
             .then(|| first.chunks(keys.max(1)).collect())
     };
     items.map(of_item).collect()
+}
+
+/// What every query sees, if it is the same for all heads and follows from its row.
+fn rule_of_rows(blocked: &[u8], dims: &[usize]) -> Option<String> {
+    let [_, _, queries, keys] = *dims else { return None };
+    let rows = of_one_head(blocked, dims)?;
+    let cells: Vec<bool> =
+        rows.iter().flatten().flat_map(|row| row.iter().map(|cell| *cell != 0)).collect();
+    by_rows(&cells, queries, keys)
 }
 
 /// Those keys that no query sees, of such as should, if that is all; or those that every query behind them sees.
@@ -122,128 +132,61 @@ fn other_keys(found: &Rows, meant: &Rows, are_seen: bool) -> Option<String> {
     by_item(&told, found.len())
 }
 
-/// Which keys queries see, of those that see others than they should: a few groups of such.
+/// Which keys queries see, of those that see others than they should.
 fn other_rows(found: &Rows, meant: &Rows) -> Option<String> {
-    let mut told = Vec::new();
-    for (item, (found, meant)) in found.iter().zip(meant).enumerate() {
-        let mut groups: Vec<(&[u8], Vec<usize>)> = Vec::new();
-        for (query, (own, _)) in
-            found.iter().zip(meant).enumerate().filter(|(_, (own, meant))| own != meant)
-        {
-            match groups.iter_mut().find(|(known, _)| known == own) {
-                Some((_, queries)) => queries.push(query),
-                None => groups.push((own, vec![query])),
-            }
-        }
-        let seen = |own: &[u8]| (0..own.len()).filter(|key| own[*key] == 0).collect::<Vec<_>>();
-        let groups: Vec<_> =
-            groups.into_iter().map(|(own, queries)| (queries, seen(own))).collect();
-        told.extend(steps(&groups).into_iter().map(|told| (item, told)));
-    }
-    by_item(&told, found.len())
+    let is_other = |item: usize, query: usize, own: &[u8]| {
+        meant.get(item).and_then(|rows| rows.get(query)) != Some(&own)
+    };
+    rows_in_words(found, &is_other)
 }
 
-/// Which keys groups of queries see: those of which each query sees one more than the one before are told together.
-fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
-    let is_next = |(queries, seen): &(Vec<usize>, Vec<usize>),
-                   (others, more): &(Vec<usize>, Vec<usize>)| {
-        let is_behind = |own: &[usize], other: &[usize]| match (own, other) {
-            ([.., last], [.., next]) => *next == last + 1,
-            _ => false,
-        };
-        let is_longer = more.len() == seen.len() + 1 && more.starts_with(seen);
-        is_longer && is_behind(queries, others) && is_behind(seen, more)
-    };
-    let runs = groups.chunk_by(is_next);
-    let told = |run: &[(Vec<usize>, Vec<usize>)]| {
-        let queries: Vec<usize> = run.iter().flat_map(|(queries, _)| queries.clone()).collect();
-        let queries = ranges(&queries);
-        match run {
-            [(_, seen), _, ..] => {
-                tr!(
-                    "query rows {queries} see the keys {keys}, and each row one more than the one before",
-                    queries,
-                    keys = ranges(seen)
-                )
-            }
-            [(_, seen)] if !seen.is_empty() => {
-                tr!("query rows {queries} see the keys {keys}", queries, keys = ranges(seen))
-            }
-            _ => tr!("no key is seen in query rows {queries}", queries),
-        }
-    };
-    runs.map(told).collect()
-}
-
-/// What is told of each item, if anything is; once if it is the same of all.
-fn by_item(told: &[(usize, String)], items: usize) -> Option<String> {
-    let of_item = |item: usize| {
-        told.iter().filter(move |(own, _)| *own == item).map(|(_, told)| told.as_str())
-    };
-    let are_alike = (1..items).all(|item| of_item(item).eq(of_item(0)));
-    let of = |(item, told): &(usize, String)| {
-        if are_alike {
-            (*item == 0).then(|| told.clone())
-        } else {
-            Some(tr!("item {item}: {told}", item, told))
-        }
-    };
-    let mut all: Vec<String> = told.iter().filter_map(of).collect();
-    let is_more = all.len() > MOST_GROUPS;
-    all.truncate(MOST_GROUPS);
-    let told = all.join("; ") + if is_more { "; …" } else { "" };
-    (!told.is_empty()).then_some(told)
-}
-
-/// What is visible, if it is the same for all heads and follows from the distance of query and key, or from the length
-/// of the item.
-fn rule(blocked: &[u8], dims: &[usize]) -> Option<String> {
-    let [items, heads, queries, keys] = *dims else { return None };
-    let is_seen = |item: usize, head: usize, query: usize, key: usize| {
-        blocked.get(((item * heads + head) * queries + query) * keys + key) == Some(&0)
-    };
-    let all = || (0..items).flat_map(move |item| (0..heads).map(move |head| (item, head)));
+/// What is visible, if it is the same for all heads and follows from the distance of query and key.
+fn band(blocked: &[u8], dims: &[usize]) -> Option<String> {
+    let [_, _, queries, keys] = *dims else { return None };
     // The last query stands at the last key.
     let distance = |query: usize, key: usize| {
         let place = |at: usize| signed(at);
         place(query) + place(keys) - place(queries) - place(key)
     };
     let cells = || (0..queries).flat_map(move |query| (0..keys).map(move |key| (query, key)));
-    let seen = || cells().filter(|(query, key)| is_seen(0, 0, *query, *key));
+    let first = blocked.get(..queries * keys)?;
+    let seen = || cells().zip(first).filter(|(_, cell)| **cell == 0).map(|(at, _)| at);
     let least = seen().map(|(query, key)| distance(query, key)).min()?;
     let most = seen().map(|(query, key)| distance(query, key)).max()?;
-    let is_band = |(item, head): (usize, usize)| {
-        cells().all(|(query, key)| {
-            let is_within = (least..=most).contains(&distance(query, key));
-            is_within == is_seen(item, head, query, key)
-        })
-    };
-    if all().all(is_band) {
-        let place = |by: i64| match by {
-            0 => "itself".to_owned(),
-            by if by > 0 => tr!("{by} before it", by),
-            by => tr!("{by} after it", by = -by),
-        };
-        let (from, to) = (place(most), place(least));
-        // No key is further before a query than the first is before the last, and none further behind.
-        let (is_all_before, is_all_after) =
-            (most >= distance(queries - 1, 0), least <= distance(0, keys - 1));
-        let seen = match (is_all_before, is_all_after) {
-            (true, true) => tr!("all keys").to_owned(),
-            (true, false) => tr!("the keys up to {to}", to),
-            (false, true) => tr!("the keys from {from} on", from),
-            (false, false) => tr!("the keys from {from} to {to}", from, to),
-        };
-        return Some(tr!("every query sees {seen}", seen));
+    let is_within = |(query, key)| (least..=most).contains(&distance(query, key));
+    let is_band = |plane: &[u8]| cells().zip(plane).all(|(at, cell)| is_within(at) == (*cell == 0));
+    if !blocked.chunks((queries * keys).max(1)).all(is_band) {
+        return None;
     }
-    let length = |item: usize| {
-        let count = (0..keys).take_while(|key| is_seen(item, 0, 0, *key)).count();
-        let is_so = |head: usize| {
-            cells().all(|(query, key)| is_seen(item, head, query, key) == (key < count))
-        };
-        (0..heads).all(is_so).then(|| count.to_string())
+    let place = |by: i64| match by {
+        0 => "itself".to_owned(),
+        by if by > 0 => tr!("{by} before it", by),
+        by => tr!("{by} after it", by = -by),
     };
-    let lengths: Vec<String> = (0..items).map(length).collect::<Option<_>>()?;
+    let (from, to) = (place(most), place(least));
+    // No key is further before a query than the first is before the last, and none further behind.
+    let (is_all_before, is_all_after) =
+        (most >= distance(queries - 1, 0), least <= distance(0, keys - 1));
+    let seen = match (is_all_before, is_all_after) {
+        (true, true) => tr!("all keys").to_owned(),
+        (true, false) => tr!("the keys up to {to}", to),
+        (false, true) => tr!("the keys from {from} on", from),
+        (false, false) => tr!("the keys from {from} to {to}", from, to),
+    };
+    Some(tr!("every query sees {seen}", seen))
+}
+
+/// How many keys each item has, if all its queries in all heads see these alone.
+fn lengths(blocked: &[u8], dims: &[usize]) -> Option<String> {
+    let [_, heads, queries, keys] = *dims else { return None };
+    let length = |item: &[u8]| {
+        let count = item.iter().take(keys).take_while(|cell| **cell == 0).count();
+        let is_it =
+            |row: &[u8]| row.iter().enumerate().all(|(key, own)| (*own == 0) == (key < count));
+        item.chunks(keys.max(1)).all(is_it).then(|| count.to_string())
+    };
+    let items = blocked.chunks((heads * queries * keys).max(1));
+    let lengths: Vec<String> = items.map(length).collect::<Option<_>>()?;
     Some(tr!("the items have {lengths} keys", lengths = lang::list(&lengths)))
 }
 
@@ -257,7 +200,8 @@ mod tests {
         for (item, query) in (0..2).flat_map(|item| (0..4).map(move |query| (item, query))) {
             blocked.extend((0..5).map(|key| u8::from(!is_seen(item, query, key))));
         }
-        rule(&blocked, &[2, 1, 4, 5])
+        let dims = [2, 1, 4, 5];
+        band(&blocked, &dims).or_else(|| lengths(&blocked, &dims))
     }
 
     #[test]

@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::blocked::in_words;
 use super::dropout;
-use crate::candidate::{Candidate, cost};
+use crate::candidate::Candidate;
 use crate::cells::cells;
 use crate::scope::Scope;
 use base::error::Result;
@@ -19,12 +19,21 @@ pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let Some((recorded, expected)) = scope.pair(at) else { return Ok(all) };
     all.extend(dropout::after(at, recorded, expected)?);
     all.extend(dropout::before_sum(scope, at)?);
-    if let Some(step) = scope.trace().step(at)
-        && (at == Name::MaskedScores || at == Name::Weights)
-    {
-        all.extend(blocked(scope, step, recorded)?);
-    }
+    all.extend(masks(scope, at)?);
     Ok(all)
+}
+
+/// Masks that recorded scores or weights show.
+///
+/// # Errors
+/// If candle fails.
+pub fn masks(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
+    let is_masked = at == Name::MaskedScores || at == Name::Weights;
+    let (Some((recorded, _)), Some(step)) = (scope.pair(at), scope.trace().step(at)) else {
+        return Ok(Vec::new());
+    };
+    let found = if is_masked { blocked(scope, step, recorded)? } else { None };
+    Ok(found.into_iter().collect())
 }
 
 /// The cells that are really blocked, where they are not those of the mask.
@@ -44,14 +53,14 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
     } else {
         (found.eq(0.0)?, f64::NEG_INFINITY)
     };
-    let count = is_blocked.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?;
-    let visible = found.elem_count() as f32 - count;
-    let rows = found.elem_count() as f32 / *found.dims().last().unwrap_or(&1) as f32;
     // A row with one visible key has weight 1 there whatever its scores are, and says nothing.
-    if count == 0.0 || visible < 2.0 * rows {
+    let keys = found.dim(3)?;
+    let hidden = is_blocked.to_dtype(DType::F32)?.sum(3)?.flatten_all()?.to_vec1::<f32>()?;
+    let telling = hidden.iter().filter(|hidden| **hidden + 1.0 < keys as f32).count();
+    if hidden.iter().all(|hidden| *hidden == 0.0) || 2 * telling < hidden.len() {
         return Ok(None);
     }
-    let told = in_words(scope.trace(), &is_blocked)?;
+    let (told, cost) = in_words(scope.trace(), &is_blocked)?;
     let block = Slip::Block(Block { cells: is_blocked, fill });
     // What weights show is what becomes of the scores before any mask.
     let unmasked = match at {
@@ -71,5 +80,5 @@ fn blocked(scope: &Scope, step: &Step, found: &Tensor) -> Result<Option<Candidat
         }
         _ => String::new(),
     };
-    Ok(Some(Candidate::at(at, Kind::Mask, cost::FITTED, change, format!("{told}{by}"))))
+    Ok(Some(Candidate::at(at, Kind::Mask, cost, change, format!("{told}{by}"))))
 }

@@ -106,14 +106,19 @@ pub fn candidate(scope: &Scope, sizes: &Sizes, counts: &Counts) -> Result<Option
     let are_others =
         counts.found.iter().zip(&counts.meant).any(|(own, meant)| *own.min(&1) != *meant);
     let blocked = counts.hidden()?;
-    let mut told = Vec::new();
+    let (mut told, mut cost) = (Vec::new(), cost::FITTED);
     if are_others {
-        told.push(in_words(trace, &blocked)?);
+        let (words, of_words) = in_words(trace, &blocked)?;
+        cost = of_words;
+        told.push(words);
     }
     let logs = counts.logs()?;
     let repeated = counts.repeated();
     let logs = repeated.is_some().then_some(logs);
-    told.extend(repeated);
+    if let Some(repeated) = repeated {
+        cost = cost::FITTED;
+        told.push(repeated);
+    }
     let blocked = are_others.then_some(blocked);
-    Ok(grammar::counted(trace, sizes, blocked, logs, told.join("; "), cost::FITTED))
+    Ok(grammar::counted(trace, sizes, blocked, logs, told.join("; "), cost))
 }

@@ -18,7 +18,7 @@ mod updates;
 
 pub use dropout::kept_of_sum;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, cost};
 use super::scope::Scope;
 use base::error::Result;
 use config::Sizes;
@@ -53,6 +53,13 @@ pub fn of_places(scope: &Scope, at: Name, sizes: &Sizes) -> Result<Vec<Candidate
     all.extend(frequencies::candidates(scope, at)?);
     all.extend(rows::packed(scope, at)?);
     all.extend(slopes::candidate(scope, at)?);
+    Ok(all)
+}
+
+/// Masks that follow a plain rule, such as lengths.
+pub fn of_rules(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
+    let mut all = cells::masks(scope, at)?;
+    all.retain(|one| one.cost < cost::FITTED);
     Ok(all)
 }
 

@@ -14,6 +14,9 @@ use base::error::Result;
 use base::lang;
 use program::{Change, Edit, Kind, Name, Op, Slip, Turn, signed};
 
+/// Positions are looked for up to this one, however few the tokens are.
+const MOST_PLACES_TRIED: i64 = 128;
+
 /// Rotations of which every item starts at a position of its own.
 pub fn candidates(scope: &Scope, at: Name) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
@@ -59,8 +62,9 @@ fn token_positions(scope: &Scope, at: Name, rotation: &Rotation) -> Result<Optio
     if tokens * found.dim(0)? > MOST_PLACES {
         return Ok(None);
     }
-    let most = signed(2 * keys(scope).max(rotate.first + tokens));
     let items = found.dim(0)?;
+    // As far as positions go in steps, or where the tokens of all items are counted together.
+    let most = signed((items + 2) * keys(scope).max(rotate.first + tokens)).max(MOST_PLACES_TRIED);
     let mut places = Vec::new();
     for item in 0..items {
         let mut own = Vec::new();
