@@ -17,6 +17,7 @@ use super::report::Report;
 use super::step_report::{Status, StepReport};
 use super::streamed::same;
 use super::tolerance::Tolerances;
+use super::written::holds_nan;
 use base::error::{Error, Result};
 use config::{Config, Mask, Settings, Start};
 use file::{Record, open_place, read_place};
@@ -117,7 +118,7 @@ pub(super) fn checked_whole(
         is_trivial,
         padded_rows,
         diagnosis,
-        contradictions,
+        mut contradictions,
         ..
     } = found;
     let is_of_run = |name: &str| {
@@ -132,6 +133,7 @@ pub(super) fn checked_whole(
     let others = others.filter(|entry| !is_of_run(&entry.name) && !is_cut_off(&entry.name));
     steps.extend(others.map(|entry| StepReport::missing(&entry.name)));
     let non_finite = NonFinite::first(&named.record, &trace)?;
+    contradictions.extend(holds_nan(non_finite.as_ref(), &trace)?);
     let flash = tolerances.flash.then(|| flash_errors(&named.record, &trace)).transpose()?;
     for beyond in flash.iter().flatten().filter(|error| !error.is_within()) {
         let beyond = steps.iter_mut().filter(|step| step.step == Some(beyond.step));

@@ -14,7 +14,7 @@ use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, FoundMask, LEFT_PADDING, Match, Paged, Qkv, is_called, listed, meanings, numbers,
-    take_arguments, take_bias, take_mask, take_slopes, unroll_mask,
+    take_arguments, take_bias, take_mask, take_sides, take_slopes, unroll_mask,
 };
 use program::{Name, whole};
 
@@ -25,6 +25,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
     let mut masks = take_mask(&mut draft.record, Caller::Core)?;
+    let sides = take_sides(&mut draft.record)?;
     // The mask of another file, where one is stated, comes first.
     let beside = match draft.settings.attn_mask {
         None => None,
@@ -86,7 +87,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         if is_behind_cache(&own) {
             own.settings.causal_align = Some(CausalAlign::BottomRight);
         }
-        let aligned = aligned_to_lengths(&own)?;
+        let aligned = aligned_to_lengths(&own, sides.as_ref())?;
         // Behind a cache what counts is where each length ends; a mask that ends with the cache itself contradicts that.
         let behind_cache =
             aligned.as_ref().and_then(|aligned| aligned.against_cache(&own.settings));
@@ -96,7 +97,8 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             let settings = Settings { window, ..own.settings.clone() };
             (Some(mask), Draft { settings, ..own.clone() }, false)
         });
-        let as_stated = masks.iter().map(|mask| (mask.clone(), own.clone(), true));
+        let as_stated = masks.iter().filter(|mask| sides.is_none() || mask.is_some());
+        let as_stated = as_stated.map(|mask| (mask.clone(), own.clone(), true));
         for (mask, draft, is_as_stated) in of_lengths.into_iter().chain(as_stated) {
             match draft.reading(mask) {
                 Ok(reading) => {
@@ -166,17 +168,24 @@ fn take_head_norms(draft: &mut Draft) {
     }
 }
 
-/// Whether a file has the lengths of what stands in a cache, and fewer queries than keys: kernels that read it align a causal
-/// mask to the last key.
+/// How many queries and keys there are, of keys as they are or in few bits.
+fn tokens(record: &Record) -> Option<[usize; 2]> {
+    let count = |name: Name| record.tensor(name.as_str())?.dims().get(2).copied();
+    let keys = [Name::KHeads, Name::KQuantized].into_iter().find_map(count);
+    Some([count(Name::QHeads)?, keys?])
+}
+
+/// Whether keys stand in a cache, as lengths or few bits say, and are more than the queries: kernels that read it align a
+/// causal mask to the last key.
 fn is_behind_cache(draft: &Draft) -> bool {
     let Draft { record, settings, matches, evidence, .. } = draft;
-    let tokens = |name: Name| record.tensor(name.as_str())?.dims().get(2).copied();
     let says_lengths = matches.iter().any(|taken| taken.step == "lengths")
         || evidence.iter().any(|found| found.key == "lengths");
-    says_lengths
+    let is_in_few_bits = record.tensor(Name::KQuantized.as_str()).is_some();
+    (says_lengths || is_in_few_bits)
         && settings.mask == Some(Mask::Causal)
         && settings.causal_align.is_none()
-        && tokens(Name::QHeads) < tokens(Name::KHeads)
+        && tokens(record).is_some_and(|[queries, keys]| queries < keys)
 }
 
 /// Takes how many keys of padding stand before those of each item into the mask of keys.
@@ -227,36 +236,48 @@ impl Aligned {
     }
 }
 
-/// A causal mask as kernels have it that decode from a cache with empty slots; nothing where it is aligned so anyway.
-fn aligned_to_lengths(draft: &Draft) -> Result<Option<Aligned>> {
+/// A causal mask as kernels have it that decode from a cache with empty slots, or a window with these sides; nothing where the
+/// settings say the same.
+fn aligned_to_lengths(
+    draft: &Draft,
+    sides: Option<&(String, [usize; 2])>,
+) -> Result<Option<Aligned>> {
     let Draft { record, settings, .. } = draft;
-    let dims = |name: Name| record.tensor(name.as_str()).map(Tensor::dims).unwrap_or_default();
-    let (&[items, _, rows, _], &[_, _, keys, _], Some(lengths)) =
-        (dims(Name::QHeads), dims(Name::KHeads), &settings.lengths)
-    else {
-        return Ok(None);
-    };
+    let items = record.tensor(Name::QHeads.as_str()).and_then(|own| own.dims().first().copied());
+    let (Some(items), Some([rows, keys])) = (items, tokens(record)) else { return Ok(None) };
+    let lengths = settings.lengths.clone().or_else(|| sides.map(|_| vec![keys; items]));
+    let Some(lengths) = lengths.filter(|all| all.len() == items) else { return Ok(None) };
     let is_causal = settings.mask == Some(Mask::Causal)
         && settings.causal_align != Some(CausalAlign::TopLeft)
         && settings.attn_mask.is_none();
     let window = settings.window.filter(|_| rows < keys);
     let is_one = rows < 2 && window.is_none();
-    if !is_causal || is_one || lengths.len() != items || lengths.iter().all(|own| *own == keys) {
+    if sides.is_none() && (!is_causal || is_one || lengths.iter().all(|own| *own == keys)) {
         return Ok(None);
     }
     if lacking(items.saturating_mul(rows).saturating_mul(keys) as u128).is_some() {
         return Ok(None);
     }
+    let right = sides.map_or(0, |(_, [_, right])| *right);
+    let window = sides.map(|(_, [left, _])| left.saturating_add(1)).or(window);
     let cell = |length: usize, row: usize, key: usize| {
-        let is_in = window.is_none_or(|window| key + rows + window > length + row);
-        u8::from(key + rows <= length + row && is_in)
+        let is_in = window.is_none_or(|window| (key + rows).saturating_add(window) > length + row);
+        u8::from(key < length && key + rows <= (length + row).saturating_add(right) && is_in)
     };
     let seen = lengths.iter().flat_map(|length| {
         (0..rows).flat_map(move |row| (0..keys).map(move |key| cell(*length, row, key)))
     });
     let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
-    let how = tr!("the last query stands at the last key of each length");
-    let mask = FoundMask::of(tr!("causal up to each length"), mask, how);
+    let (name, how) = match sides {
+        Some((name, [left, right])) => {
+            (name.as_str(), tr!("{left} keys before each query and {right} behind it", left, right))
+        }
+        None => {
+            let how = tr!("the last query stands at the last key of each length");
+            (tr!("causal up to each length"), how.to_owned())
+        }
+    };
+    let mask = FoundMask::of(name, mask, how);
     Ok(Some(Aligned { mask, has_window: window.is_some(), size: (rows, keys) }))
 }
 

@@ -55,11 +55,21 @@ fn told_cells(cells: &[bool], queries: usize, keys: usize) -> String {
         .all(|item| item.chunks(keys).all(|row| Some(row) == item.chunks(keys).next()));
     let blocked = cells.iter().filter(|cell| **cell).count();
     if by_rows {
-        let of_keys = tr!(
-            "one of keys alone, the same for every query ({blocked} of {cells} cells)",
-            blocked,
-            cells = cells.len()
-        );
+        let of_keys = || {
+            let item = |(at, item): (usize, &[bool])| {
+                let hidden: Vec<usize> = (0..keys).filter(|key| item[*key]).collect();
+                let told = match hidden.is_empty() {
+                    true => tr!("none").to_owned(),
+                    false => ranges(&hidden),
+                };
+                (at, told)
+            };
+            let planes = cells.chunks((queries * keys).max(1));
+            let count = planes.len();
+            let told: Vec<(usize, String)> = planes.enumerate().map(item).collect();
+            let hidden = by_item(&told, count).unwrap_or_default();
+            tr!("one of keys alone, which hides the keys {hidden}", hidden)
+        };
         let lengths = || {
             counts(cells, queries, keys, false)
                 .map(|all| tr!("lengths {lengths}", lengths = all.join(",")))
@@ -68,7 +78,7 @@ fn told_cells(cells: &[bool], queries: usize, keys: usize) -> String {
             let count = counts(cells, queries, keys, true)?.join(", ");
             Some(tr!("one of keys alone, with {count} keys of padding on the left", count))
         };
-        return lengths().or_else(left).unwrap_or(of_keys);
+        return lengths().or_else(left).unwrap_or_else(of_keys);
     }
     if let Some(told) = beside_padding(cells, queries, keys) {
         return told;
@@ -312,7 +322,8 @@ fn steps(groups: &[(Vec<usize>, Vec<usize>)]) -> Vec<String> {
             _ => false,
         };
         let is_longer = more.len() == seen.len() + 1 && more.starts_with(seen);
-        is_longer && is_behind(queries, others) && is_behind(seen, more)
+        let is_one = queries.len() == 1 && others.len() == 1;
+        is_one && is_longer && is_behind(queries, others) && is_behind(seen, more)
     };
     let runs = groups.chunk_by(is_next);
     let told = |run: &[(Vec<usize>, Vec<usize>)]| {

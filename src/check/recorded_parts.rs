@@ -1,6 +1,6 @@
 //! In which splits or tiles is a kernel's file that says nothing of them, and has what was kept of each?
 
-use super::best_reading::{best, likely};
+use super::best_reading::{Likely, best, likely};
 use super::recomputed::Recomputed;
 use super::tolerance::Tolerances;
 use base::error::Result;
@@ -36,12 +36,17 @@ pub fn in_recorded_parts(
     if record.config.is_some() || flags.splits.is_some() || flags.tiles.is_some() {
         return Ok(None);
     }
+    let mut all = Vec::new();
     for Said { key, text, tensor } in said(record) {
         let mut settings = flags.clone();
         let is_set = Setting::named(key).is_some_and(|own| own.set(&mut settings, &text).is_ok());
-        let Some(readings) = likely(record, &settings, tolerances).ok().filter(|_| is_set) else {
-            continue;
-        };
+        let readings = likely(record, &settings, tolerances).ok().filter(|_| is_set);
+        all.extend(readings.map(|readings| (readings, Match::as_it_is(key, text), tensor)));
+    }
+    // Those in which a state is right come first.
+    let has_right = |readings: &Likely| readings.likeliest.iter().any(Recomputed::has_right_parts);
+    all.sort_by_key(|(readings, ..)| !has_right(readings));
+    for (readings, said, tensor) in all {
         let other = if found.is_same() {
             let only = readings.likeliest.into_iter().chain(readings.plain).next();
             only.map(|only| only.judge(tolerances, None)).transpose()?
@@ -54,8 +59,7 @@ pub fn in_recorded_parts(
                 && !other.states_of_parts().is_empty()
                 && (other.is_explained() || !found.is_explained() && other.has_right_parts());
         if is_taken {
-            let how = tr!("as {tensor} has them", tensor);
-            other.matches.push(Match::as_it_is(key, text).read(how));
+            other.matches.push(said.read(tr!("as {tensor} has them", tensor)));
             return Ok(Some(other));
         }
     }
@@ -71,30 +75,40 @@ fn said(record: &Record) -> Vec<Said<'_>> {
     let Some(queries) = of(&[Name::QHeads, Name::Q]).map(|own| own.tensor.dims()) else {
         return Vec::new();
     };
-    let Some((_, rows)) = queries.split_last() else { return Vec::new() };
+    let Some((width, rows)) = queries.split_last() else { return Vec::new() };
     let rows: usize = rows.iter().product();
-    // Parts stand first, and each has a number for every row.
+    // Each part has a number for every row, or one of each feature.
     let count = |entry: &Entry| {
-        let parts = entry.tensor.dims().first().copied()?;
-        let has_rows = entry.tensor.elem_count() == parts * rows;
-        (parts > 1 && has_rows && entry.tensor.rank() == queries.len()).then_some(parts)
+        let [numbers, of_all] = [entry.tensor.elem_count(), rows * width];
+        let is_of_features = entry.tensor.rank() > queries.len();
+        let parts = numbers / if is_of_features { of_all } else { rows }.max(1);
+        let is_whole = numbers == parts * if is_of_features { of_all } else { rows };
+        (parts > 1 && is_whole && entry.tensor.dims().contains(&parts)).then_some(parts)
+    };
+    let keys = [Name::KHeads, Name::K, Name::KCached, Name::KPast, Name::KQuantized];
+    let keys = of(&keys).map(|own| own.tensor.dims()).unwrap_or_default();
+    let keys: Vec<usize> = keys.iter().rev().skip(1).take(2).copied().collect();
+    let sizes = |parts: usize| {
+        let fits = move |keys: &usize, size: &usize| keys.div_ceil(*size) == parts;
+        let of_keys = |keys: usize| SIZES.into_iter().filter(move |size| fits(&keys, size));
+        keys.iter().copied().flat_map(of_keys).take(MOST).collect::<Vec<_>>()
     };
     let mut all = Vec::new();
-    if let Some(entry) = of(&[Name::SplitLse, Name::SplitMax])
+    if let Some(entry) = of(&[Name::SplitLse, Name::SplitMax, Name::SplitSum, Name::SplitOutputs])
         && let Some(parts) = count(entry)
     {
         all.push(Said { key: "splits", text: parts.to_string(), tensor: &entry.name });
+        for size in sizes(parts) {
+            let starts: Vec<String> = (0..parts).map(|at| (at * size).to_string()).collect();
+            all.push(Said { key: "splits", text: starts.join(","), tensor: &entry.name });
+        }
     }
     if let Some(entry) = of(&[Name::TileMax, Name::TileSum])
         && let Some(parts) = count(entry)
     {
-        let keys = of(&[Name::KHeads, Name::K]).map(|own| own.tensor.dims()).unwrap_or_default();
-        let keys = keys.iter().rev().skip(1).take(2);
-        let sizes = keys
-            .flat_map(|keys| SIZES.into_iter().filter(move |size| keys.div_ceil(*size) == parts));
-        let of_size =
-            |size: usize| Said { key: "tiles", text: size.to_string(), tensor: &entry.name };
-        all.extend(sizes.take(MOST).map(of_size));
+        for size in sizes(parts) {
+            all.push(Said { key: "tiles", text: size.to_string(), tensor: &entry.name });
+        }
     }
     all
 }

@@ -17,7 +17,7 @@ use super::scope::{Prediction, Scope};
 use super::thresholds::{HARDLY_OFF, LEAST_CELLS, LEAST_TELLING, OF_SUMS, OF_SUMS_IN_16_BITS};
 use super::tolerance::Tolerance;
 use base::error::Result;
-use program::{Change, Heads, Name, Op, Program, first_number};
+use program::{Change, Heads, Kind, Name, Op, Program, first_number};
 
 /// Where all steps together have more numbers than this, a rare mistake that the smallest part does not show is not tried.
 const LARGE: u128 = 1 << 23;
@@ -223,7 +223,9 @@ impl<'s, 'a> Search<'s, 'a> {
         let Some((steps, prediction)) = self.sifted(&program, claim, effort) else {
             return Ok(None);
         };
-        let is_told = candidate.is_known() || steps.iter().any(|step| self.telling.contains(step));
+        // NaN alone says nothing of other places: any that does not exist would give it.
+        let telling = if candidate.kind == Kind::Axes { &self.counted } else { &self.telling };
+        let is_told = candidate.is_known() || steps.iter().any(|step| telling.contains(step));
         if !is_told || !self.say_something(&steps) {
             return Ok(None);
         }

@@ -4,10 +4,37 @@ use candle_core::{DType, Tensor};
 
 use super::cells::multiple;
 use super::finding::Contradiction;
+use super::non_finite::{Cause, NonFinite};
 use base::error::{Result, quoted};
 use file::{Entry, Record};
 use foreign::{Qkv, Unmatched, meanings, numbers};
-use program::{Along, Dequantize, Name, Op, Slip, unravel};
+use program::{Along, Dequantize, Name, Op, Slip, Trace, first_number, unravel};
+
+/// That a cache in few bits holds NaN which the run's results take in: no number that was written in it is one.
+///
+/// # Errors
+/// If candle fails.
+pub fn holds_nan(found: Option<&NonFinite>, trace: &Trace) -> Result<Option<Contradiction>> {
+    let Some(found) = found.filter(|own| own.cause == Cause::Given && own.value.is_nan()) else {
+        return Ok(None);
+    };
+    let codes = Name::FEW_BITS.map(|[_, codes, ..]| codes);
+    let codes = codes.into_iter().find(|codes| codes.as_str() == found.place.step);
+    let results = [Name::Lse, Name::HeadOutputs].into_iter().filter_map(|name| trace.step(name));
+    let Some(codes) = codes else { return Ok(None) };
+    for step in results {
+        if first_number(&step.value, f64::is_nan)?.is_some() {
+            let summary = tr!(
+                "{codes} holds NaN, and the results read it: no number becomes NaN in few bits but one that is too large, cast without saturating",
+                codes
+            );
+            let setting = codes.as_str();
+            let both = [tr!("numbers").to_owned(), "NaN".to_owned()];
+            return Ok(Some(Contradiction::told(setting, codes, both, summary)));
+        }
+    }
+    Ok(None)
+}
 
 /// Takes out of a file the queries, keys and values that were written in few bits, where those are given too; and what
 /// those stand for that is further from them than rounding takes it.

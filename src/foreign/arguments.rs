@@ -203,18 +203,7 @@ const SAID: &[Argument] = &[
         names: &["q_temperature_floor", "floor_scale"],
         text: count,
     },
-    Argument {
-        key: "window",
-        step: Name::MaskedScores,
-        names: &[
-            "window",
-            "sliding_window",
-            "window_size",
-            "attention_window",
-            "local_window_size",
-        ],
-        text: window,
-    },
+    Argument { key: "window", step: Name::MaskedScores, names: WINDOW, text: window },
     // FlashAttention's sees so many keys on each side.
     Argument {
         key: "mask",
@@ -243,6 +232,10 @@ const SAID: &[Argument] = &[
         text: number,
     },
 ];
+
+/// What a window is called.
+const WINDOW: &[&str] =
+    &["window", "sliding_window", "window_size", "attention_window", "local_window_size"];
 
 /// The share of weights that a file says to be dropped.
 ///
@@ -294,6 +287,29 @@ fn window(numbers: &[f64]) -> Option<String> {
     if keys <= 0.0 { Some(String::new()) } else { whole(keys).map(|keys| keys.to_string()) }
 }
 
+/// How many keys a window has before and behind each query, where it has some on both sides and not as many: no setting says so.
+fn two_sides(numbers: &[f64]) -> Option<[usize; 2]> {
+    let [left, right] = *numbers else { return None };
+    let sides = [whole(left)?, whole(right)?];
+    (sides[1] > 0 && sides[0] != sides[1]).then_some(sides)
+}
+
+/// Takes a window of unequal sides out of a file: its tensor, and how many keys it has before and behind each query.
+///
+/// # Errors
+/// If candle fails.
+pub fn take_sides(record: &mut Record) -> Result<Option<(String, [usize; 2])>> {
+    for at in places(record) {
+        let Some(entry) = record.entries.get(at).filter(|own| is_called(&own.name, WINDOW)) else {
+            continue;
+        };
+        if let Some(sides) = two_sides(&written(&entry.tensor)?) {
+            return Ok(Some((record.entries.remove(at).name, sides)));
+        }
+    }
+    Ok(None)
+}
+
 /// The lengths of documents of which these are the starts, and the end of the last: 0, 3, 5, 9.
 fn documents(ends: &[f64]) -> Option<String> {
     let ends: Vec<usize> = ends.iter().map(|end| whole(*end)).collect::<Option<_>>()?;
@@ -318,11 +334,14 @@ pub fn take_arguments(record: &mut Record, settings: &mut Settings) -> Result<Ve
     let (mut places, mut taken) = (places(record), HashSet::new());
     for argument in ARGUMENTS {
         let Some((at, entry)) = called(record, &places, argument) else { continue };
+        let numbers = written(&entry.tensor)?;
+        if argument.key == "window" && two_sides(&numbers).is_some() {
+            continue;
+        }
         places.retain(|own| *own != at);
         taken.insert(entry.name.clone());
         let setting = Setting::named(argument.key);
         let Some(setting) = setting.filter(|setting| !setting.is_set(settings)) else { continue };
-        let numbers = written(&entry.tensor)?;
         let wrong = || {
             let what = tr!(
                 "holds {numbers}, which is not valid as {key}",

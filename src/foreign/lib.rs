@@ -46,7 +46,7 @@ mod whole;
 
 pub use arguments::{
     LACKS, LEFT_PADDING, POSITIONS, dropout_of, said_by_config, says_a_setting, take_arguments,
-    take_evidence,
+    take_evidence, take_sides,
 };
 pub use arranged::{Qkv, arranged};
 pub use axis_order::AxisOrder;

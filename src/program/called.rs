@@ -105,10 +105,18 @@ pub const LSE: &[&str] =
     &["lse", "softmax_lse", "logsumexp", "log_sum_exp", "softmax_logsumexp", "output_lse"];
 /// Log-sum-exps of single splits.
 pub const SPLIT_LSE: &[&str] =
-    &["split_lse", "softmax_lse_accum", "lse_accum", "tmp_s", "block_lse"];
+    &["split_lse", "softmax_lse_accum", "lse_accum", "tmp_s", "block_lse", "mid_lse", "mid_o_lse"];
 /// Outputs of single splits.
-pub const SPLIT_OUTPUTS: &[&str] =
-    &["split_outputs", "split_output", "out_accum", "o_accum", "tmp_out", "tmp_v", "block_out"];
+pub const SPLIT_OUTPUTS: &[&str] = &[
+    "split_outputs",
+    "split_output",
+    "out_accum",
+    "o_accum",
+    "tmp_out",
+    "tmp_v",
+    "block_out",
+    "mid_o",
+];
 /// Outputs of single heads.
 pub const HEADS: &[&str] = &[
     "head_outputs",

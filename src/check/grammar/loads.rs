@@ -195,11 +195,19 @@ impl Grammar<'_> {
         let length = |spans: &Vec<(usize, usize)>| spans.iter().map(|(from, to)| to - from).sum();
         let lengths: Vec<usize> = parts.keys.iter().map(length).collect();
         let (Some(first), Some(last)) = (lengths.first(), lengths.last()) else { return };
-        let count = first.saturating_sub(*last);
-        let keys = self.sizes.keys();
-        if count == 0 || count > keys || self.right.step(Name::MaskedScores).is_some() {
+        let room = first.saturating_sub(*last);
+        if room == 0 || room > self.sizes.keys() || self.right.step(Name::MaskedScores).is_some() {
             return;
         }
+        // The whole tile; or one key, as where its place is compared by ≤ in place of <.
+        self.with_keys_beyond(parts, steps, room);
+        if room > 1 {
+            self.with_keys_beyond(parts, steps, 1);
+        }
+    }
+
+    /// A last part that reads so many keys more, of the next head.
+    fn with_keys_beyond(&mut self, parts: &Parts, steps: [Name; 3], count: usize) {
         // Key heads are repeated behind that.
         let longer = |repeated: Name, (reader, slot): (Name, usize)| {
             let (at, slot) =

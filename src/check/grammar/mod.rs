@@ -30,6 +30,7 @@ pub mod pages;
 mod part_keys;
 mod part_masks;
 mod parts;
+mod pitches;
 mod pointers;
 mod read_off;
 mod rings;
@@ -95,6 +96,8 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.scales_of_other_blocks();
     grammar.of_tiles();
     grammar.strides();
+    grammar.pitch_of_bias();
+    grammar.pitch_of_splits();
     grammar.fragments();
     grammar.sequence_starts();
     grammar.of_delta();

@@ -68,6 +68,23 @@ impl Table {
         if count.saturating_mul(pages) > MOST {
             return;
         }
+        for own in 0..count {
+            for other in own + 1..count {
+                let told = tr!(
+                    "sequences {own} and {other} read each other's pages, as where the batch was put in another order than the table",
+                    own,
+                    other
+                );
+                let row = |at: usize| match at {
+                    at if at == own => other,
+                    at if at == other => own,
+                    at => at,
+                };
+                for (read, told) in self.read_through(&told, |at, page| (row(at), page)) {
+                    add(read, told);
+                }
+            }
+        }
         for (own, pages) in self.firsts.iter().enumerate() {
             for other in (0..count).filter(|other| *other != own) {
                 for wrong in 0..pages.len() {

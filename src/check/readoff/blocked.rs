@@ -24,7 +24,8 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<(String, u32)> {
         return Ok((told, cost::FITTED));
     }
     let dims = blocked.dims();
-    if let Some(told) = lengths(&found, dims).or_else(|| rule_of_rows(&found, dims)) {
+    let of_lengths = lengths(&found, dims).map(|own| told_lengths(&own, lengths(&meant, dims)));
+    if let Some(told) = of_lengths.or_else(|| rule_of_rows(&found, dims)) {
         return Ok((told, cost::COMMON));
     }
     if let (Some(found), Some(meant)) =
@@ -177,17 +178,71 @@ fn band(blocked: &[u8], dims: &[usize]) -> Option<String> {
 }
 
 /// How many keys each item has, if all its queries in all heads see these alone.
-fn lengths(blocked: &[u8], dims: &[usize]) -> Option<String> {
+fn lengths(blocked: &[u8], dims: &[usize]) -> Option<Vec<usize>> {
     let [_, heads, queries, keys] = *dims else { return None };
     let length = |item: &[u8]| {
         let count = item.iter().take(keys).take_while(|cell| **cell == 0).count();
         let is_it =
             |row: &[u8]| row.iter().enumerate().all(|(key, own)| (*own == 0) == (key < count));
-        item.chunks(keys.max(1)).all(is_it).then(|| count.to_string())
+        item.chunks(keys.max(1)).all(is_it).then_some(count)
     };
-    let items = blocked.chunks((heads * queries * keys).max(1));
-    let lengths: Vec<String> = items.map(length).collect::<Option<_>>()?;
-    Some(tr!("the items have {lengths} keys", lengths = lang::list(&lengths)))
+    blocked.chunks((heads * queries * keys).max(1)).map(length).collect()
+}
+
+/// How many keys each item has in place of those that it should have, and by which rule where one gives them.
+fn told_lengths(found: &[usize], meant: Option<Vec<usize>>) -> String {
+    let listed =
+        |all: &[usize]| lang::list(&all.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let lengths = listed(found);
+    let Some(meant) = meant.filter(|own| own != found) else {
+        return tr!("the items have {lengths} keys", lengths);
+    };
+    let told = tr!("the items have {lengths} keys, not {meant}", lengths, meant = listed(&meant));
+    match rule_of_lengths(found, &meant) {
+        Some(rule) => format!("{told}: {rule}"),
+        None => told,
+    }
+}
+
+/// The rule by which several lengths become others, if one of these does it.
+fn rule_of_lengths(found: &[usize], meant: &[usize]) -> Option<String> {
+    const MOST_BLOCK: usize = 256;
+    if meant.len() < 2 || meant.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let is =
+        |of: &dyn Fn(usize) -> usize| found.iter().zip(meant).all(|(own, all)| *own == of(*all));
+    let (most, least) = (meant.iter().max()?, meant.iter().min()?);
+    let first = meant.first()?;
+    let blocks = |is_down: bool| -> Vec<String> {
+        let rounded = |all: usize, block: usize| {
+            if is_down { all / block * block } else { all.next_multiple_of(block) }
+        };
+        let fits = |block: &usize| is(&|all| rounded(all, *block));
+        (2..MOST_BLOCK).filter(fits).take(3).map(|block| block.to_string()).collect()
+    };
+    if is(&|_| *most) {
+        return Some(tr!("all have as many as the longest").to_owned());
+    }
+    if is(&|_| *least) {
+        return Some(tr!("all have as many as the shortest").to_owned());
+    }
+    if is(&|_| *first) {
+        return Some(tr!("all have as many as the first").to_owned());
+    }
+    if is(&|all| all.saturating_sub(1)) {
+        return Some(tr!("each one too few").to_owned());
+    }
+    if is(&|all| all + 1) {
+        return Some(tr!("each one too many").to_owned());
+    }
+    let (down, up) = (blocks(true), blocks(false));
+    let or = |all: &[String]| all.join(tr!(" or "));
+    match (down.is_empty(), up.is_empty()) {
+        (false, _) => Some(tr!("each is rounded down to a multiple of {block}", block = or(&down))),
+        (_, false) => Some(tr!("each is rounded up to a multiple of {block}", block = or(&up))),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -201,7 +256,8 @@ mod tests {
             blocked.extend((0..5).map(|key| u8::from(!is_seen(item, query, key))));
         }
         let dims = [2, 1, 4, 5];
-        band(&blocked, &dims).or_else(|| lengths(&blocked, &dims))
+        band(&blocked, &dims)
+            .or_else(|| lengths(&blocked, &dims).map(|own| told_lengths(&own, None)))
     }
 
     #[test]
@@ -230,6 +286,21 @@ mod tests {
         let steps = "query rows 0, 1 see the keys 0, 1, and each row one more than the one before";
         let none = both(&|_, _| false);
         assert_eq!(other_rows(&causal, &rows(&none)).as_deref(), Some(steps));
+    }
+
+    #[test]
+    fn lengths_are_told_by_the_rule_that_gives_them() {
+        let told = |found: &[usize], meant: &[usize]| told_lengths(found, Some(meant.to_vec()));
+        let told_down =
+            "the items have 48, 40 keys, not 50, 43: each is rounded down to a multiple of 4 or 8";
+        assert_eq!(told(&[48, 40], &[50, 43]), told_down);
+        let told_up =
+            "the items have 52, 44 keys, not 50, 43: each is rounded up to a multiple of 4";
+        assert_eq!(told(&[52, 44], &[50, 43]), told_up);
+        let told_longest = "the items have 9, 9 keys, not 7, 9: all have as many as the longest";
+        assert_eq!(told(&[9, 9], &[7, 9]), told_longest);
+        assert_eq!(told(&[9, 3], &[7, 4]), "the items have 9, 3 keys, not 7, 4");
+        assert_eq!(told(&[4], &[5]), "the items have 4 keys, not 5");
     }
 
     #[test]
