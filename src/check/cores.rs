@@ -13,8 +13,8 @@ use base::memory::lacking;
 use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
-    Caller, FoundMask, LEFT_PADDING, Match, Paged, Qkv, is_called, listed, meanings, numbers,
-    take_arguments, take_bias, take_mask, take_sides, take_slopes, unroll_mask,
+    Caller, Evidence, FoundMask, LEFT_PADDING, Match, Paged, Qkv, is_called, listed, meanings,
+    numbers, take_arguments, take_bias, take_mask, take_sides, take_slopes, unroll_mask,
 };
 use program::{Name, whole};
 
@@ -190,12 +190,10 @@ fn is_behind_cache(draft: &Draft) -> bool {
 
 /// Takes how many keys of padding stand before those of each item into the mask of keys.
 fn take_left_padding(draft: &mut Draft) -> Result<()> {
-    let Draft { record, settings, matches, .. } = draft;
-    let keys = record.tensor(Name::KHeads.as_str()).and_then(|own| own.dims().get(2).copied());
+    let keys = tokens(&draft.record).map(|[_, keys]| keys);
+    let Draft { record, settings, matches, evidence, .. } = draft;
     let is_it = |entry: &Entry| is_called(&entry.name, LEFT_PADDING);
-    let (Some(at), Some(keys), None) =
-        (record.entries.iter().position(is_it), keys, &settings.key_mask)
-    else {
+    let (Some(at), Some(keys)) = (record.entries.iter().position(is_it), keys) else {
         return Ok(());
     };
     let firsts = numbers(&record.entries[at].tensor)?.into_iter().map(whole);
@@ -204,8 +202,14 @@ fn take_left_padding(draft: &mut Draft) -> Result<()> {
     let row = |(first, end): (&usize, usize)| {
         (0..keys).map(|key| if (*first..end).contains(&key) { '1' } else { '0' }).collect()
     };
-    settings.key_mask = Some(firsts.iter().zip(ends).map(row).collect());
-    let found = Match::as_it_is("key_mask", record.entries.remove(at).name);
+    let rows: Vec<String> = firsts.iter().zip(ends).map(row).collect();
+    let entry = record.entries.remove(at);
+    if settings.key_mask.is_some() {
+        evidence.push(Evidence::of("key_mask", Name::MaskedScores, &entry, rows.join(",")));
+        return Ok(());
+    }
+    settings.key_mask = Some(rows);
+    let found = Match::as_it_is("key_mask", entry.name);
     let how = tr!("{count} keys of padding come first", count = listed(&firsts));
     matches.push(found.read(how));
     Ok(())

@@ -15,6 +15,8 @@ pub struct Masks {
     keys: usize,
     /// The place of the first query's own key among the keys.
     first: usize,
+    /// Whether the keys are those of another sequence.
+    is_cross: bool,
     /// The first key that the stated mask may hide from all queries by their positions alone, and not as padding.
     behind: usize,
     /// Whether the recorded one tells queries apart.
@@ -115,6 +117,7 @@ impl Masks {
             queries,
             keys,
             first,
+            is_cross: sizes.is_cross,
             behind,
             is_of_queries,
             packing,
@@ -186,6 +189,10 @@ impl Masks {
                     (key < self.behind && column(key, |pair| pair.0), column(key, |pair| pair.1))
                 })
                 .collect();
+            let own = |query: usize| columns.get(self.first + query).copied().unwrap_or_default();
+            // Queries none of which is seen, and that see some key, are no padding: what hides them is another mask.
+            let is_padding =
+                self.is_cross || (0..self.queries).any(|query| !own(query).0 && !own(query).1);
             let is_other = |(_, pair): &(usize, &(bool, bool))| states_keys && pair.0 != pair.1;
             for (key, pair) in columns.iter().enumerate().filter(is_other) {
                 let mut rows = cells.iter().skip(key).step_by(self.keys);
@@ -195,13 +202,13 @@ impl Masks {
             }
             let starts = self.starts(cells);
             for (query, row) in cells.chunks(self.keys.max(1)).enumerate() {
-                let own = columns.get(self.first + query).copied().unwrap_or_default();
+                let own = own(query);
                 let is_empty = row.iter().all(|pair| pair.0) || row.iter().all(|pair| pair.1);
-                if own.0 || own.1 || is_empty {
+                if is_empty || is_padding && (own.0 || own.1) {
                     continue;
                 }
                 for (key, (stated, recorded)) in row.iter().enumerate() {
-                    let of_keys = columns[key].0 || columns[key].1;
+                    let of_keys = is_padding && (columns[key].0 || columns[key].1);
                     let is_document = starts.get(query).is_some_and(|start| key < *start);
                     let counts = if of_keys { states_keys } else { self.is_of_queries };
                     if stated != recorded && counts && !(*recorded && is_document) {

@@ -200,19 +200,27 @@ impl Grammar<'_> {
             return;
         }
         // The whole tile; or one key, as where its place is compared by ≤ in place of <.
-        self.with_keys_beyond(parts, steps, room);
-        if room > 1 {
-            self.with_keys_beyond(parts, steps, 1);
+        for count in [room, 1] {
+            self.with_keys_beyond(parts, steps, (count, false));
+            self.with_keys_beyond(parts, steps, (count, true));
+            if room == 1 {
+                break;
+            }
         }
     }
 
-    /// A last part that reads so many keys more, of the next head.
-    fn with_keys_beyond(&mut self, parts: &Parts, steps: [Name; 3], count: usize) {
+    /// A last part that reads so many keys more, of the next head, or of the next item where tokens stand before heads.
+    fn with_keys_beyond(
+        &mut self,
+        parts: &Parts,
+        steps: [Name; 3],
+        (count, is_by_token): (usize, bool),
+    ) {
         // Key heads are repeated behind that.
         let longer = |repeated: Name, (reader, slot): (Name, usize)| {
             let (at, slot) =
                 if self.right.step(repeated).is_some() { (repeated, 0) } else { (reader, slot) };
-            Edit::new(at, Change::before(slot, Slip::Beyond(count)))
+            Edit::new(at, Change::before(slot, Slip::Beyond { count, is_by_token }))
         };
         let mut spans = parts.keys.clone();
         spans.last_mut().into_iter().flatten().for_each(|(_, end)| *end += count);
@@ -222,9 +230,10 @@ impl Grammar<'_> {
         ];
         edits.extend(steps.iter().filter_map(|at| self.with_keys(*at, &spans)));
         let told = tr!(
-            "the last {name} is not masked, and reads {count} keys and values of the next head behind its own",
+            "the last {name} is not masked, and reads {count} keys and values of the next {owner} behind its own",
             name = parts.axis.told(),
-            count
+            count,
+            owner = if is_by_token { tr!("item") } else { tr!("head") }
         );
         self.add_all(Kind::Axes, cost::PLAIN, edits, steps[0], told);
     }

@@ -110,13 +110,13 @@ impl Grammar<'_> {
                 .map(|name| Edit::new(name, Change::before(0, Slip::Elsewhere(places(1)))));
             let outputs: Vec<Edit> = of_outputs.into_iter().collect();
             let both = [&of_sums[..], &outputs[..]].concat();
-            for (edits, what) in [
-                (outputs, tr!("{told}: their outputs", told)),
-                (of_sums.to_vec(), tr!("{told}: their log-sum-exps", told)),
-                (both, told.clone()),
+            for (edits, at, what) in [
+                (outputs, Name::HeadOutputs, tr!("{told}: their outputs", told)),
+                (of_sums.to_vec(), Name::Lse, tr!("{told}: their log-sum-exps", told)),
+                (both, Name::Lse, told.clone()),
             ] {
                 if !edits.is_empty() {
-                    self.add_all(Kind::Axes, cost::PLAIN, edits, Name::Lse, what);
+                    self.add_all(Kind::Axes, cost::PLAIN, edits, at, what);
                 }
             }
         }

@@ -109,9 +109,14 @@ pub enum Slip {
     Starts(Starts),
     /// Pages of keys or values out of the cache that both share. Reads the pages of keys, and of values.
     OfBoth(SharedCache),
-    /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, the
-    /// first of the next head, and zeros behind the last head.
-    Beyond(usize),
+    /// Tokens of heads, (batch, head, token, feature), with so many more behind them: those that stand there in memory, and
+    /// zeros behind the last.
+    Beyond {
+        /// How many more.
+        count: usize,
+        /// Whether they are the first of the next item, in memory as (batch, token, head), and not of the next head.
+        is_by_token: bool,
+    },
     /// Rows of heads as they are read by these strides.
     Strided(Strides),
     /// Rows and columns that are read in another layout of a tile.
@@ -239,7 +244,7 @@ impl Operation for Slip {
                 let [values] = read(others)?;
                 cache.value(x, values)?
             }
-            Self::Beyond(count) => beyond(x, *count)?,
+            Self::Beyond { count, is_by_token } => beyond(x, *count, *is_by_token)?,
             Self::Slots { read, turned: None } => taken(x, 2, read)?,
             Self::Slots { read, turned: Some(turned) } => taken(&turned.value(x)?, 2, read)?,
             Self::Starts(starts) => starts.value(x)?,
@@ -289,7 +294,7 @@ impl Operation for Slip {
             Self::OfBoth(cache) => others == [*x] && cache.fits(x),
             Self::LessMean => matches!(others, [[rows @ .., _]] if rows == *x),
             Self::Anew { .. } => matches!((x, others), ([rows @ .., _], [lse]) if rows == *lse),
-            Self::Beyond(count) => {
+            Self::Beyond { count, .. } => {
                 let &[b, h, (axis, tokens), d] = *x else { return Err(Misread) };
                 return Ok(vec![b, h, (axis, tokens + count.min(&tokens)), d]);
             }
@@ -391,7 +396,7 @@ impl Operation for Slip {
             Self::Along(axis, Along::Within { axis: other, .. }) if at == *axis || at == *other => {
                 None
             }
-            Self::Beyond(_) | Self::Strided(_) if at < 3 => None,
+            Self::Beyond { .. } | Self::Strided(_) if at < 3 => None,
             Self::Fragment(own) if from_last == 2 => own.narrowed(part).map(Self::Fragment),
             // The mean and the largest weight of a row are those of all keys.
             Self::Weigh(Weigh::LessMean) | Self::RoundedWeights(_) | Self::Fragment(_)
@@ -443,7 +448,7 @@ impl Operation for Slip {
             | Self::Slots { .. }
             | Self::Starts(_)
             | Self::OfBoth(_)
-            | Self::Beyond(_)
+            | Self::Beyond { .. }
             | Self::Strided(_)
             | Self::Fragment(_)
             | Self::RoundedWeights(_)

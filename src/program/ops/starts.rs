@@ -48,12 +48,13 @@ pub(super) fn elsewhere(x: &Tensor, places: &[usize]) -> candle_core::Result<Ten
 }
 
 /// The tokens of each head, and the first ones of the next.
-pub(super) fn beyond(x: &Tensor, count: usize) -> candle_core::Result<Tensor> {
+pub(super) fn beyond(x: &Tensor, count: usize, is_by_token: bool) -> candle_core::Result<Tensor> {
     let (batch, heads, tokens, features) = x.dims4()?;
     let count = count.min(tokens);
-    let all = x.contiguous()?.reshape((batch * heads, tokens, features))?;
-    let none = all.narrow(0, 0, 1)?.narrow(1, 0, count)?.zeros_like()?;
-    let next = all.narrow(0, 1, batch * heads - 1)?.narrow(1, 0, count)?;
+    let (rows, each) = if is_by_token { (batch, heads) } else { (batch * heads, 1) };
+    let all = x.contiguous()?.reshape((rows, each, tokens, features))?;
+    let none = all.narrow(0, 0, 1)?.narrow(2, 0, count)?.zeros_like()?;
+    let next = all.narrow(0, 1, rows - 1)?.narrow(2, 0, count)?;
     let next = Tensor::cat(&[&next, &none], 0)?;
-    Tensor::cat(&[&all, &next], 1)?.reshape((batch, heads, tokens + count, features))
+    Tensor::cat(&[&all, &next], 2)?.reshape((batch, heads, tokens + count, features))
 }
