@@ -6,11 +6,14 @@ use super::tolerance::Tolerances;
 use base::error::Result;
 use config::{Setting, Settings};
 use file::{Entry, Record};
-use foreign::{Match, meanings};
+use foreign::{Match, is_called, meanings};
 use program::Name;
 
 /// How many keys tiles of kernels have, the usual ones first.
 const SIZES: [usize; 12] = [16, 32, 64, 128, 256, 8, 4, 24, 48, 96, 80, 12];
+
+/// The longest prefix of the states of a prefix and a suffix.
+const MOST_PREFIX: usize = 64;
 
 /// So many sizes of tiles are tried.
 const MOST: usize = 2;
@@ -46,6 +49,8 @@ pub fn in_recorded_parts(
     // Those in which a state is right come first.
     let has_right = |readings: &Likely| readings.likeliest.iter().any(Recomputed::has_right_parts);
     all.sort_by_key(|(readings, ..)| !has_right(readings));
+    let right = all.iter().filter(|(readings, ..)| has_right(readings)).count();
+    all.truncate(right.max(MOST + 1));
     for (readings, said, tensor) in all {
         let other = if found.is_same() {
             let only = readings.likeliest.into_iter().chain(readings.plain).next();
@@ -94,6 +99,13 @@ fn said(record: &Record) -> Vec<Said<'_>> {
         keys.iter().copied().flat_map(of_keys).take(MOST).collect::<Vec<_>>()
     };
     let mut all = Vec::new();
+    // A prefix that sequences share ends where one state of the prefix says so.
+    if let Some(entry) = record.entries.iter().find(|entry| is_called(&entry.name, &["prefix_lse"]))
+    {
+        let of_length =
+            |length| Said { key: "splits", text: format!("0,{length}"), tensor: &entry.name };
+        all.extend((1..=MOST_PREFIX).map(of_length));
+    }
     if let Some(entry) = of(&[Name::SplitLse, Name::SplitMax, Name::SplitSum, Name::SplitOutputs])
         && let Some(parts) = count(entry)
     {

@@ -74,7 +74,14 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
             stood: &stood,
             meant: &meant,
         };
-        let Some((place, largest)) = apart.furthest() else { continue };
+        let names = (quoted(&entry.name), called(own));
+        let Some((place, largest)) = apart.furthest() else {
+            if let Some(summary) = apart.cut(&names) {
+                let pair = [tr!("rounded"), tr!("cut")].map(str::to_owned);
+                found.push(Contradiction::told(own.as_str(), own, pair, summary));
+            }
+            continue;
+        };
         if heads == Name::KHeads && is_smoothed(&apart, &in_f64)? {
             if let Some(own) = unmatched.last_mut() {
                 let why = tr!(
@@ -84,7 +91,6 @@ pub fn written(record: &mut Record, given: &Qkv) -> Result<(Vec<Unmatched>, Vec<
             }
             continue;
         }
-        let names = (quoted(&entry.name), called(own));
         let smoothed =
             if heads == Name::KHeads { smoothed_apart(&apart, &in_f64, &names)? } else { None };
         let (pair, mut summary) = apart.told((place, largest), &names);
@@ -113,6 +119,37 @@ impl Apart<'_> {
     /// whether the code there is the largest of all.
     pub fn furthest(&self) -> Option<(usize, bool)> {
         furthest(self.codes, self.scales, [self.stood, self.meant])
+    }
+
+    /// That whole numbers were cut and not rounded, if all lie on one side of what was written, and a quarter of them by more than
+    /// half a step.
+    fn cut(&self, (name, codes): &(String, String)) -> Option<String> {
+        // f32 and the scale's own rounding leave so much of a step open.
+        const OPEN: f64 = 0.02;
+        let Self { stood, meant, scales, .. } = self;
+        if self.codes.iter().any(|code| code.fract() != 0.0) {
+            return None;
+        }
+        let off = |at: usize| (meant[at] - stood[at]) / scales[at].abs();
+        let all = || (0..meant.len()).filter(|at| off(*at).is_finite());
+        let far = all().filter(|at| off(*at).abs() > 0.5 + OPEN).count();
+        let side =
+            |is_on: &dyn Fn(usize) -> bool| all().all(|at| off(at).abs() < OPEN || is_on(at));
+        let how = if 4 * far < all().count() {
+            return None;
+        } else if side(&|at| off(at) * meant[at] > 0.0) {
+            tr!("towards 0")
+        } else if side(&|at| off(at) > 0.0) {
+            tr!("downwards")
+        } else {
+            return None;
+        };
+        Some(tr!(
+            "{codes} are whole numbers that were cut {how}, not rounded: they are up to a whole step from {name}, and on one side of it",
+            codes,
+            how,
+            name
+        ))
     }
 
     /// The number there and what stands for it, and how these came to be apart.

@@ -279,6 +279,7 @@ fn pairing(is_interleaved: bool) -> String {
 /// The keys of a window: as many as one number says, or those of the left side and the token itself; below 0 all.
 fn window(numbers: &[f64]) -> Option<String> {
     let keys = match numbers {
+        _ if two_sides(numbers).is_some() => return None,
         [keys] => *keys,
         [left, _] if *left >= 0.0 => left + 1.0,
         [left, _] => *left,

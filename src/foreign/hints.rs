@@ -4,7 +4,7 @@ use candle_core::{DType, Tensor};
 
 use super::names::meanings;
 use file::{Entry, Record};
-use program::Name;
+use program::{Name, of_pairs};
 
 /// The number of heads that a foreign file's tensors tell, where there are so many items, queries and keys, and `width`
 /// features of all heads: from those that have an axis for them, if they agree; with the name of the first.
@@ -69,6 +69,25 @@ pub fn lowest(tensor: &Tensor) -> Option<f64> {
 /// Whether a number is what masks fill with.
 pub fn is_fill(value: f64) -> bool {
     value <= LOWEST_SCORE || is_lowest_f16(value)
+}
+
+/// Whether what a mask should have filled is like the other scores: on an average it is no further from theirs than they are.
+pub(super) fn is_unmasked(found: &Tensor, masked: &Tensor) -> bool {
+    let sums = |found: &[f64], masked: &[f64]| {
+        let mut sums = [[0.0; 3]; 2];
+        for (own, right) in found.iter().zip(masked) {
+            let of = &mut sums[usize::from(is_fill(*right))];
+            for (sum, more) in of.iter_mut().zip([1.0, *own, own * own]) {
+                *sum += more;
+            }
+        }
+        sums
+    };
+    let Ok(parts) = of_pairs(found, masked, sums) else { return false };
+    let total = |fills: usize, at: usize| parts.iter().map(|part| part[fills][at]).sum::<f64>();
+    let mean = |fills: usize| total(fills, 1) / total(fills, 0);
+    let spread = (total(0, 2) / total(0, 0) - mean(0).powi(2)).sqrt();
+    (mean(1) - mean(0)).abs() < spread
 }
 
 /// No score of a sane run is below this: −1e9 is the mildest fill that people write for −∞, and bf16 rounds it up.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use candle_core::Tensor;
 
 use super::axis_order::AxisOrder;
-use super::hints::{fill_in, is_fill, lowest};
+use super::hints::{fill_in, is_fill, is_unmasked, lowest};
 use super::layer::is_parameter;
 use super::matched::Match;
 use super::names::{last_segment, meanings};
@@ -220,25 +220,6 @@ fn options<'a>(entry: &Entry, trace: &'a Trace, orders: Orders) -> Vec<(&'a Step
         all.retain(is_open);
     }
     all
-}
-
-/// Whether what a mask should have filled is like the other scores: on an average it is no further from theirs than they are.
-fn is_unmasked(found: &Tensor, masked: &Tensor) -> bool {
-    let sums = |found: &[f64], masked: &[f64]| {
-        let mut sums = [[0.0; 3]; 2];
-        for (own, right) in found.iter().zip(masked) {
-            let of = &mut sums[usize::from(is_fill(*right))];
-            for (sum, more) in of.iter_mut().zip([1.0, *own, own * own]) {
-                *sum += more;
-            }
-        }
-        sums
-    };
-    let Ok(parts) = of_pairs(found, masked, sums) else { return false };
-    let total = |fills: usize, at: usize| parts.iter().map(|part| part[fills][at]).sum::<f64>();
-    let mean = |fills: usize| total(fills, 1) / total(fills, 0);
-    let spread = (total(0, 2) / total(0, 0) - mean(0).powi(2)).sqrt();
-    (mean(1) - mean(0)).abs() < spread
 }
 
 /// The steps that a name may mean in a run: of one that ends before the output projection, what it ends at is the output.

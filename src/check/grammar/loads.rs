@@ -24,6 +24,17 @@ impl Grammar<'_> {
             let features = self.right.step(input).map(|step| step.axes.shape());
             let features = features.and_then(|shape| shape.last().copied()).unwrap_or_default();
             let is_of_scores = reader == Name::ScoresRaw;
+            let mut counts = vec![8, 16, 32, 64, 128];
+            counts.retain(|count| is_of_scores && slot == 0 && *count < features);
+            for count in counts {
+                let told = tr!(
+                    "only the first {count} of {features} features of queries and keys are multiplied",
+                    count,
+                    features
+                );
+                let zero = Slip::Along(3, Along::Zero((count..features).collect()));
+                self.add(Kind::Axes, cost::COMMON, reader, Change::before(slot, zero), told);
+            }
             for block in [16, 32, 64, 128].into_iter().filter(|own| is_of_scores && *own < features)
             {
                 let take = Along::Take((0..features).map(|feature| feature % block).collect());

@@ -245,6 +245,7 @@ impl Grammar<'_> {
         for slip in [
             PartSlip::SignExchanged,
             PartSlip::SignTurned,
+            PartSlip::PartBefore,
             PartSlip::PairFirst,
             PartSlip::RingSignExchanged,
             PartSlip::RingSignTurned,

@@ -94,6 +94,7 @@ pub fn grammar(right: &Trace, sizes: &Sizes) -> Vec<Candidate> {
     grammar.rounded_weights();
     grammar.scales_of_one_list();
     grammar.scales_of_other_blocks();
+    grammar.scales_along_others();
     grammar.of_tiles();
     grammar.strides();
     grammar.pitch_of_bias();

@@ -163,8 +163,15 @@ pub fn of_sizes(sizes: &Sizes) -> Vec<(f64, String)> {
         ("(2·d_k)", 2.0 * sizes.head_dim as f64),
         ("(batch·T)", (sizes.batch * sizes.seq_len) as f64),
     ];
+    // Where values are as wide as keys, their width says nothing more.
+    let is_wide = sizes.v_head_dim != sizes.head_dim;
+    let of_values = [
+        ("(d_k/d_v)", sizes.head_dim as f64 / sizes.v_head_dim.max(1) as f64),
+        ("d_v", sizes.v_head_dim as f64),
+    ];
+    let of_values = of_values.into_iter().filter(|_| is_wide);
     let mut all = Vec::new();
-    for (name, size) in named.into_iter().chain(of_model) {
+    for (name, size) in of_values.chain(named).chain(of_model) {
         all.push((size.sqrt().recip(), format!("1/√{name}")));
         all.push((size.recip(), format!("1/{name}")));
         all.push((size.sqrt(), format!("√{name}")));

@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use super::{Grammar, after};
 use crate::candidate::cost;
 use base::error::Result;
-use program::{Along, Block, Change, Edit, Kind, Name, Slip, Step};
+use program::{Along, Axis, Block, Change, Edit, Heads, Kind, Name, Rearrange, Slip, Step};
 
 /// The scale that is read for the keys (0) or the values (1) of a head.
 type ScaleOf<'a> = &'a dyn Fn(usize, usize) -> f64;
@@ -46,6 +46,35 @@ impl Grammar<'_> {
             };
             let edits = [edit(0), edit(1)].to_vec();
             self.add_all(Kind::Axes, cost::COMMON, edits, both[0], told);
+        }
+    }
+
+    /// A scale for each token that is read as one for each feature, or the other way round, where there are as many.
+    pub(super) fn scales_along_others(&mut self) {
+        for name in Name::FEW_BITS.map(|[.., scaled]| scaled) {
+            let Some(step) = self.right.step(name) else { continue };
+            let read = self.right.read_by(step);
+            let (Some(codes), Some(scale)) = (read.first(), read.get(1)) else { continue };
+            let axes: Vec<(Axis, usize)> = scale.axes.iter().collect();
+            let [.., tokens, features] = codes.axes.shape()[..] else { continue };
+            let &[.., (token, of_tokens), (feature, of_features)] = &axes[..] else { continue };
+            let is_one = of_tokens.min(of_features) == 1 && of_tokens.max(of_features) == tokens;
+            if !is_one || tokens != features || tokens < 2 {
+                continue;
+            }
+            let last = axes.len() - 1;
+            let mut result = axes.clone();
+            (result[last - 1], result[last]) = ((token, of_features), (feature, of_tokens));
+            let mut order: Vec<usize> = (0..axes.len()).collect();
+            order.swap(last - 1, last);
+            let view = scale.axes.shape();
+            let turned = Heads::Rearrange(Rearrange { blocks: Vec::new(), view, order, result });
+            let told = if of_tokens == 1 {
+                tr!("the scale of each feature is applied to the token of its number")
+            } else {
+                tr!("the scale of each token is applied to the feature of its number")
+            };
+            self.add(Kind::Axes, cost::COMMON, name, Change::before(1, turned), told);
         }
     }
 

@@ -33,6 +33,29 @@ struct Token {
     count: i64,
 }
 
+/// Sequences of which no more than so many keys are seen, or all but the last.
+fn ended_early(own: &Cells, sequences: &Sequences) -> Vec<(Cells, String, u32)> {
+    const MOST: i64 = 64;
+    let (_, longest) = sequences.longest();
+    let hides = |is_hidden: &dyn Fn(Pair) -> bool| {
+        own.of(|b, q, k| own.at(b, q, k) || sequences.pair(b, q, k).is_some_and(is_hidden))
+    };
+    let mut all = Vec::new();
+    for count in (1..longest).filter(|count| longest <= MOST || count % 8 == 0) {
+        let told = tr!(
+            "only the first {count} keys of a sequence are seen: the loop over them ends early, as in a graph that was captured for shorter ones",
+            count
+        );
+        all.push((hides(&|pair| pair.key >= count), told, cost::RARE));
+    }
+    let told = tr!(
+        "the lengths are one short, as before the newest key was added: every query sees one key less"
+    );
+    let late = |pair: Pair| pair.key + pair.queries + 1 > pair.query + pair.keys;
+    all.push((hides(&late), told.to_owned(), cost::PLAIN));
+    all
+}
+
 /// The tokens of sequences of these lengths.
 fn tokens(lengths: &[usize]) -> Vec<Token> {
     let of = |(sequence, count): (usize, &usize)| {
@@ -90,6 +113,7 @@ impl Grammar<'_> {
         all.extend(self.seen_in_next(own, &sequences));
         all.extend(self.packed(own, &sequences));
         if self.documents().is_some() {
+            all.extend(ended_early(own, &sequences));
             let sequence = |rows: &[Vec<Token>], b: usize, at: usize| {
                 rows.get(b).or(rows.first()).and_then(|row| row.get(at)).copied()
             };

@@ -217,7 +217,8 @@ pub fn sizes(own: &Cells) -> Vec<usize> {
     let is_large = own.queries * own.keys > MANY_CELLS;
     let longest = own.queries.max(own.keys);
     let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
-    sizes.filter(|size| !is_large || *size >= 16).collect()
+    // Tiles of 2 and 4 are those of examples that are as small.
+    sizes.filter(|size| (*size >= 8 || longest <= 16) && (!is_large || *size >= 16)).collect()
 }
 
 /// How many queries and keys tiles of a mask may have: of those that leave out the same, square ones are told.

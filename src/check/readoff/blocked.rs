@@ -26,7 +26,8 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<(String, u32)> {
     let dims = blocked.dims();
     let of_lengths = lengths(&found, dims).map(|own| told_lengths(&own, lengths(&meant, dims)));
     if let Some(told) = of_lengths.or_else(|| rule_of_rows(&found, dims)) {
-        return Ok((told, cost::COMMON));
+        // The right mask with another fill is told as such.
+        return Ok((told, if found == meant { cost::FITTED } else { cost::PLAIN }));
     }
     if let (Some(found), Some(meant)) =
         (of_one_head(&found, blocked.dims()), of_one_head(&meant, blocked.dims()))
@@ -235,6 +236,10 @@ fn rule_of_lengths(found: &[usize], meant: &[usize]) -> Option<String> {
     }
     if is(&|all| all + 1) {
         return Some(tr!("each one too many").to_owned());
+    }
+    let highest = *found.iter().max()?;
+    if highest < *most && is(&|all| all.min(highest)) {
+        return Some(tr!("none has more than {highest}", highest));
     }
     let (down, up) = (blocks(true), blocks(false));
     let or = |all: &[String]| all.join(tr!(" or "));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::rows::are_near;
 use super::{MOST_PLACES, TOLD, tell_some};
@@ -13,7 +13,9 @@ use crate::scope::Scope;
 use crate::thresholds::MOVED;
 use base::error::Result;
 use base::lang;
-use program::{Along, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Starts, Step, places};
+use program::{
+    Along, Block, Change, Edit, Heads, Kind, Name, Op, Scaling, Slip, Starts, Step, places,
+};
 
 /// Of more numbers nothing is looked up.
 const MOST_NUMBERS: usize = 1 << 24;
@@ -50,7 +52,7 @@ fn gathered(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
         known.entry(number.to_bits()).or_default().push(place);
     }
     let right = |row: usize| (own[row / heads] * heads + row % heads) * width;
-    let mut starts = Vec::with_capacity(keys * heads);
+    let (mut starts, mut lost) = (Vec::with_capacity(keys * heads), Vec::new());
     for (row, numbers) in rows.chunks(width).enumerate() {
         let Some(first) = numbers.first() else { return Ok(None) };
         // A row that stands where it should is not looked for elsewhere.
@@ -61,8 +63,15 @@ fn gathered(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
         let is_nothing = || numbers.iter().all(|number| *number == 0.0);
         match options.next().or_else(|| is_nothing().then_some(memory.len())) {
             Some(start) => starts.push(start),
-            None => return Ok(None),
+            None => {
+                starts.push(right(row));
+                lost.push(row / heads);
+            }
         }
+    }
+    lost.dedup();
+    if !lost.is_empty() {
+        return unwritten(scope, step, [found, pages], &lost);
     }
     let page = page_size(scope.trace()).unwrap_or(1).max(1);
     let sequences = key_places(scope.trace(), keys);
@@ -79,6 +88,41 @@ fn gathered(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
     let name = step.name;
     let summary = format!("{name}: {told}");
     Ok(Some(Candidate::new(Kind::Axes, cost::FITTED, edits, summary)))
+}
+
+/// Some keys or values that stand nowhere in the cache as it was recorded, and so are what was read; the others may be right.
+fn unwritten(
+    scope: &Scope,
+    step: &Step,
+    [found, pages]: [&Tensor; 2],
+    lost: &[usize],
+) -> Result<Option<Candidate>> {
+    let keys = found.dim(2)?;
+    let Some((_, right)) = scope.pair(step.name).filter(|_| 4 * lost.len() <= keys) else {
+        return Ok(None);
+    };
+    // Numbers of another scale are no rows that were there before.
+    if largest(found)? > 4.0 * largest(pages)? {
+        return Ok(None);
+    }
+    let ratio = (found.to_dtype(DType::F64)? / right.to_dtype(DType::F64)?)?;
+    let cells = found.ne(right)?.where_cond(&ratio, &ratio.ones_like()?)?;
+    let sequences = key_places(scope.trace(), keys);
+    let told: Vec<String> = lost
+        .iter()
+        .map(|key| {
+            let before = sequences.get(..=*key).unwrap_or_default();
+            let sequence = before.iter().filter(|place| **place == 0).count().saturating_sub(1);
+            let place = before.last().copied().unwrap_or_default();
+            tr!("key {place} of sequence {sequence}", place, sequence)
+        })
+        .collect();
+    let told = tr!(
+        "{listed} is what stands nowhere in the cache as it was recorded: it was read before it was written, or has been written over since",
+        listed = tell_some(&told, "; ")
+    );
+    let change = Change::After(Slip::Rescaled(Block { cells, fill: 0.0 }).into(), Vec::new());
+    Ok(Some(Candidate::at(step.name, Kind::Input, cost::ODD, change, told)))
 }
 
 /// The slot of each key, where all heads of it stand in one, each at its own place.

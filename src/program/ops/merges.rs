@@ -66,7 +66,7 @@ impl Parted {
             Some(PartSlip::LargestAlone) => return Ok(all.max(0)?),
             Some(PartSlip::PairLargest) => return Ok(in_pairs(&all)?.0),
             Some(PartSlip::PairFirst) => return Ok(by_firsts(&all)?.0),
-            Some(PartSlip::SignExchanged | PartSlip::SignTurned) => {
+            Some(PartSlip::SignExchanged | PartSlip::SignTurned | PartSlip::PartBefore) => {
                 return Ok(self.one_by_one(&all)?.0);
             }
             Some(PartSlip::RingSignExchanged | PartSlip::RingSignTurned) => {
@@ -101,6 +101,10 @@ impl Parted {
             Some(PartSlip::MeanSeen) => normed(&own.gt(f64::NEG_INFINITY)?.to_dtype(own.dtype())?)?,
             Some(PartSlip::Added) => own.ones_like()?,
             Some(PartSlip::ByLargest) => of(&own.max(0)?)?,
+            Some(PartSlip::DenominatorAlone) => {
+                let sum = (merged - floored(&own.max(0)?)?)?.exp()?;
+                own.zeros_like()?.broadcast_add(&sum.recip()?)?
+            }
             Some(PartSlip::PlainSum) => normed(merged)?,
             // Reads the largest scores, and their sums.
             Some(PartSlip::PlainNumerator) => {
@@ -138,7 +142,8 @@ impl Parted {
                 | PartSlip::LateSum
                 | PartSlip::StaleSum
                 | PartSlip::SignExchanged
-                | PartSlip::SignTurned,
+                | PartSlip::SignTurned
+                | PartSlip::PartBefore,
             ) => {
                 return Ok(self.one_by_one(own)?.1);
             }
@@ -171,6 +176,9 @@ impl Parted {
         let mut weights = vec![merged.ones_like()?];
         for at in 1..own.dim(0)? {
             let new = own.get(at)?;
+            if self.slip == Some(PartSlip::PartBefore) {
+                merged = own.get(at - 1)?;
+            }
             let both = PartStage::Merge.right().merge(&Tensor::stack(&[&merged, &new], 0)?, &[])?;
             let share = match self.slip {
                 Some(PartSlip::Swapped) => (&merged - &floored(&both)?)?.exp()?,

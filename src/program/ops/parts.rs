@@ -178,6 +178,10 @@ clauses! {
         PairFirst => "pairs of splits are merged first, and then by the log-sum-exp of the first of each pair",
         /// The first has the merged log-sum-exp.
         FinalFirst => "the merged log-sum-exp is written over that of split 0 before others read it",
+        /// The outputs are not weighed.
+        DenominatorAlone => "the outputs of the parts are added up as they are, and divided by the sums, which are rescaled by exp(lse − largest)",
+        /// What was merged before is that of one part.
+        PartBefore => "each step of the merge reads the log-sum-exp of the part before alone, not of all that was merged so far",
         /// All that see a key do.
         MeanSeen => "the parts that see a key are averaged, whatever they weigh",
         /// Each weighs 1.
@@ -300,10 +304,10 @@ impl PartStage {
     /// What can go wrong in it.
     pub fn slips(&self) -> &'static [PartSlip] {
         use PartSlip::{
-            Added, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, EmptyNan, EmptyZero,
-            FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean, MeanSeen, NaturalFactor,
-            NewSum, OfOther, OldMaximum, OldSum, RingLate, RingNew, RingStale, RunningMax,
-            SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
+            Added, BaseMixed, BaseTwo, BinaryFactor, BinaryMerge, ByLargest, DenominatorAlone,
+            EmptyNan, EmptyZero, FirstWhole, Inverse, LargestAlone, LateSum, Log2, Mean, MeanSeen,
+            NaturalFactor, NewSum, OfOther, OldMaximum, OldSum, RingLate, RingNew, RingStale,
+            RunningMax, SinkUnshifted, Squared, StaleSum, SumAlone, Swapped, Undivided, Unshifted,
         };
         match self {
             Self::Factor => &[Inverse, NaturalFactor, BinaryFactor, Squared],
@@ -319,6 +323,7 @@ impl PartStage {
                 MeanSeen,
                 Added,
                 ByLargest,
+                DenominatorAlone,
                 OfOther,
                 Unshifted,
                 BaseMixed,
