@@ -217,14 +217,15 @@ pub fn sizes(own: &Cells) -> Vec<usize> {
     let is_large = own.queries * own.keys > MANY_CELLS;
     let longest = own.queries.max(own.keys);
     let sizes = BLOCKS.into_iter().filter(|size| (2..longest).contains(size));
-    // Tiles of 2 and 4 are those of examples that are as small.
-    sizes.filter(|size| (*size >= 8 || longest <= 16) && (!is_large || *size >= 16)).collect()
+    sizes.filter(|size| !is_large || *size >= 16).collect()
 }
 
 /// How many queries and keys tiles of a mask may have: of those that leave out the same, square ones are told.
 pub fn pairs(own: &Cells) -> Vec<(usize, usize)> {
     let is_large = own.queries * own.keys > MANY_CELLS;
-    let sizes = sizes(own);
+    let mut sizes = sizes(own);
+    // Where one query has many keys, no kernel cuts these into tiles of 2 and 4.
+    sizes.retain(|size| *size >= 8 || own.queries > 1 || own.keys <= 16);
     let pairs = sizes.iter().flat_map(|rows| sizes.iter().map(move |keys| (*rows, *keys)));
     let mut tiles: Vec<_> = pairs.filter(|(rows, keys)| !is_large || rows == keys).collect();
     tiles.sort_by_key(|(rows, keys)| rows != keys);

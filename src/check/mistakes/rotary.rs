@@ -115,7 +115,7 @@ fn of_rotation(own: &Rotate) -> Vec<Knob> {
         true
     });
     let name = (tr!("step from position to position"), 1.0);
-    let step = Knob::new(&turn, name, Range::Whole(2, 64), &[2.0], |turn, step| {
+    let step = Knob::new(&turn, name, Range::Whole(3, 64), &[3.0], |turn, step| {
         turn.step = step;
         true
     });
