@@ -133,7 +133,7 @@ pub(super) fn checked_whole(
     let others = others.filter(|entry| !is_of_run(&entry.name) && !is_cut_off(&entry.name));
     steps.extend(others.map(|entry| StepReport::missing(&entry.name)));
     let non_finite = NonFinite::first(&named.record, &trace)?;
-    contradictions.extend(holds_nan(non_finite.as_ref(), &trace)?);
+    contradictions.extend(holds_nan(non_finite.as_ref(), &named.record)?);
     let flash = tolerances.flash.then(|| flash_errors(&named.record, &trace)).transpose()?;
     for beyond in flash.iter().flatten().filter(|error| !error.is_within()) {
         let beyond = steps.iter_mut().filter(|step| step.step == Some(beyond.step));

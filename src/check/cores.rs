@@ -25,7 +25,14 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
     let mut masks = take_mask(&mut draft.record, Caller::Core)?;
-    let sides = take_sides(&mut draft.record)?;
+    // Packed documents would each have their own.
+    let is_packed = draft.settings.segments.is_some();
+    let sides = if is_packed { None } else { take_sides(&mut draft.record)? };
+    let against_sides =
+        sides.as_ref().zip(draft.settings.window).map(|((name, [left, right]), stated)| {
+            let recorded = format!("{left},{right}");
+            Contradiction::of("window", Name::MaskedScores, [stated.to_string(), recorded], name)
+        });
     // The mask of another file, where one is stated, comes first.
     let beside = match draft.settings.attn_mask {
         None => None,
@@ -97,14 +104,16 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             let settings = Settings { window, ..own.settings.clone() };
             (Some(mask), Draft { settings, ..own.clone() }, false)
         });
-        let as_stated = masks.iter().filter(|mask| sides.is_none() || mask.is_some());
+        let has_sides = sides.is_some() && of_lengths.is_some();
+        let as_stated = masks.iter().filter(|mask| !has_sides || mask.is_some());
         let as_stated = as_stated.map(|mask| (mask.clone(), own.clone(), true));
         for (mask, draft, is_as_stated) in of_lengths.into_iter().chain(as_stated) {
             match draft.reading(mask) {
                 Ok(reading) => {
                     let behind_cache = behind_cache.iter().filter(|_| is_as_stated);
                     let own = reading.contradictions.iter().chain(&against);
-                    let contradictions = differs.iter().chain(behind_cache).chain(own);
+                    let contradictions =
+                        differs.iter().chain(behind_cache).chain(&against_sides).chain(own);
                     let contradictions = contradictions.cloned().collect();
                     // What was not recorded contradicts nothing.
                     let mask = reading.mask.clone().or(beside.clone()).filter(|_| is_as_stated);
@@ -198,16 +207,24 @@ fn take_left_padding(draft: &mut Draft) -> Result<()> {
     };
     let firsts = numbers(&record.entries[at].tensor)?.into_iter().map(whole);
     let Some(firsts) = firsts.collect::<Option<Vec<usize>>>() else { return Ok(()) };
-    let ends = settings.lengths.take().unwrap_or_else(|| vec![keys; firsts.len()]);
-    let row = |(first, end): (&usize, usize)| {
-        (0..keys).map(|key| if (*first..end).contains(&key) { '1' } else { '0' }).collect()
+    let ends = settings.lengths.clone().unwrap_or_else(|| vec![keys; firsts.len()]);
+    let row = |(first, end): (&usize, &usize)| -> String {
+        (0..keys).map(|key| if (*first..*end).contains(&key) { '1' } else { '0' }).collect()
     };
-    let rows: Vec<String> = firsts.iter().zip(ends).map(row).collect();
+    let rows: Vec<String> = firsts.iter().zip(&ends).map(row).collect();
     let entry = record.entries.remove(at);
-    if settings.key_mask.is_some() {
-        evidence.push(Evidence::of("key_mask", Name::MaskedScores, &entry, rows.join(",")));
+    if let Some(stated) = &settings.key_mask {
+        // The lengths hide what is behind them, whatever the mask says of it.
+        let is_said = |((own, row), end): ((&String, &String), &usize)| {
+            let seen = own.chars().enumerate().map(|(key, own)| if key < *end { own } else { '0' });
+            seen.eq(row.chars())
+        };
+        if !stated.iter().zip(&rows).zip(&ends).all(is_said) {
+            evidence.push(Evidence::of("key_mask", Name::MaskedScores, &entry, rows.join(",")));
+        }
         return Ok(());
     }
+    settings.lengths = None;
     settings.key_mask = Some(rows);
     let found = Match::as_it_is("key_mask", entry.name);
     let how = tr!("{count} keys of padding come first", count = listed(&firsts));

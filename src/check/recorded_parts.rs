@@ -1,6 +1,6 @@
 //! In which splits or tiles is a kernel's file that says nothing of them, and has what was kept of each?
 
-use super::best_reading::{Likely, best, likely};
+use super::best_reading::{best, likely};
 use super::recomputed::Recomputed;
 use super::tolerance::Tolerances;
 use base::error::Result;
@@ -12,8 +12,10 @@ use program::Name;
 /// How many keys tiles of kernels have, the usual ones first.
 const SIZES: [usize; 12] = [16, 32, 64, 128, 256, 8, 4, 24, 48, 96, 80, 12];
 
-/// The longest prefix of the states of a prefix and a suffix.
-const MOST_PREFIX: usize = 64;
+/// The longest prefix of the states of a prefix and a suffix,
+const MOST_PREFIX: usize = 256;
+/// which is looked for where there are no more scores than these.
+const MOST_SCORES: u128 = 1 << 16;
 
 /// So many sizes of tiles are tried.
 const MOST: usize = 2;
@@ -23,6 +25,8 @@ struct Said<'r> {
     key: &'static str,
     text: String,
     tensor: &'r str,
+    /// Whether it is one of the lengths that a prefix may have.
+    is_prefix: bool,
 }
 
 /// The file's run in the splits or tiles that it has states of, where nothing is said of them: if it is the same so, or is not
@@ -39,18 +43,29 @@ pub fn in_recorded_parts(
     if record.config.is_some() || flags.splits.is_some() || flags.tiles.is_some() {
         return Ok(None);
     }
-    let mut all = Vec::new();
-    for Said { key, text, tensor } in said(record) {
+    let (mut right, mut others) = (Vec::new(), Vec::new());
+    for Said { key, text, tensor, is_prefix } in said(record) {
         let mut settings = flags.clone();
-        let is_set = Setting::named(key).is_some_and(|own| own.set(&mut settings, &text).is_ok());
-        let readings = likely(record, &settings, tolerances).ok().filter(|_| is_set);
-        all.extend(readings.map(|readings| (readings, Match::as_it_is(key, text), tensor)));
+        if !Setting::named(key).is_some_and(|own| own.set(&mut settings, &text).is_ok()) {
+            continue;
+        }
+        let Ok(readings) = likely(record, &settings, tolerances) else { continue };
+        let scores = readings.likeliest.iter().filter_map(|own| own.trace.step(Name::Weights));
+        let is_large = scores.map(|step| step.axes.count()).max() > Some(MOST_SCORES);
+        let is_right = readings.likeliest.iter().any(Recomputed::has_right_parts);
+        let one = (readings, Match::as_it_is(key, text), tensor);
+        match (is_right, is_prefix) {
+            (true, _) => right.push(one),
+            (false, false) if others.len() <= MOST => others.push(one),
+            (false, _) => {}
+        }
+        // One length of a prefix is its own; of a large run they are not looked for.
+        if is_prefix && (is_right || is_large) {
+            break;
+        }
     }
     // Those in which a state is right come first.
-    let has_right = |readings: &Likely| readings.likeliest.iter().any(Recomputed::has_right_parts);
-    all.sort_by_key(|(readings, ..)| !has_right(readings));
-    let right = all.iter().filter(|(readings, ..)| has_right(readings)).count();
-    all.truncate(right.max(MOST + 1));
+    let all = right.into_iter().chain(others);
     for (readings, said, tensor) in all {
         let other = if found.is_same() {
             let only = readings.likeliest.into_iter().chain(readings.plain).next();
@@ -72,7 +87,7 @@ pub fn in_recorded_parts(
 }
 
 /// The settings that the states of a file's parts may say, the likeliest first.
-fn said(record: &Record) -> Vec<Said<'_>> {
+fn said<'r>(record: &'r Record) -> Vec<Said<'r>> {
     let of = |names: &[Name]| {
         let is_it = |entry: &&Entry| meanings(&entry.name).iter().any(|name| names.contains(name));
         record.entries.iter().find(is_it)
@@ -84,11 +99,11 @@ fn said(record: &Record) -> Vec<Said<'_>> {
     let rows: usize = rows.iter().product();
     // Each part has a number for every row, or one of each feature.
     let count = |entry: &Entry| {
-        let [numbers, of_all] = [entry.tensor.elem_count(), rows * width];
-        let is_of_features = entry.tensor.rank() > queries.len();
-        let parts = numbers / if is_of_features { of_all } else { rows }.max(1);
-        let is_whole = numbers == parts * if is_of_features { of_all } else { rows };
-        (parts > 1 && is_whole && entry.tensor.dims().contains(&parts)).then_some(parts)
+        let numbers = entry.tensor.elem_count();
+        let each = if entry.tensor.rank() > queries.len() { rows * width } else { rows }.max(1);
+        let parts = numbers / each;
+        let is_whole = numbers == parts * each && entry.tensor.dims().contains(&parts);
+        (parts > 1 && is_whole).then_some(parts)
     };
     let keys = [Name::KHeads, Name::K, Name::KCached, Name::KPast, Name::KQuantized];
     let keys = of(&keys).map(|own| own.tensor.dims()).unwrap_or_default();
@@ -98,28 +113,30 @@ fn said(record: &Record) -> Vec<Said<'_>> {
         let of_keys = |keys: usize| SIZES.into_iter().filter(move |size| fits(&keys, size));
         keys.iter().copied().flat_map(of_keys).take(MOST).collect::<Vec<_>>()
     };
+    let said =
+        |key, text, entry: &'r Entry| Said { key, text, tensor: &entry.name, is_prefix: false };
     let mut all = Vec::new();
     // A prefix that sequences share ends where one state of the prefix says so.
     if let Some(entry) = record.entries.iter().find(|entry| is_called(&entry.name, &["prefix_lse"]))
     {
         let of_length =
-            |length| Said { key: "splits", text: format!("0,{length}"), tensor: &entry.name };
+            |length| Said { is_prefix: true, ..said("splits", format!("0,{length}"), entry) };
         all.extend((1..=MOST_PREFIX).map(of_length));
     }
     if let Some(entry) = of(&[Name::SplitLse, Name::SplitMax, Name::SplitSum, Name::SplitOutputs])
         && let Some(parts) = count(entry)
     {
-        all.push(Said { key: "splits", text: parts.to_string(), tensor: &entry.name });
+        all.push(said("splits", parts.to_string(), entry));
         for size in sizes(parts) {
             let starts: Vec<String> = (0..parts).map(|at| (at * size).to_string()).collect();
-            all.push(Said { key: "splits", text: starts.join(","), tensor: &entry.name });
+            all.push(said("splits", starts.join(","), entry));
         }
     }
     if let Some(entry) = of(&[Name::TileMax, Name::TileSum])
         && let Some(parts) = count(entry)
     {
         for size in sizes(parts) {
-            all.push(Said { key: "tiles", text: size.to_string(), tensor: &entry.name });
+            all.push(said("tiles", size.to_string(), entry));
         }
     }
     all

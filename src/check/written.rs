@@ -8,22 +8,23 @@ use super::non_finite::{Cause, NonFinite};
 use base::error::{Result, quoted};
 use file::{Entry, Record};
 use foreign::{Qkv, Unmatched, meanings, numbers};
-use program::{Along, Dequantize, Name, Op, Slip, Trace, first_number, unravel};
+use program::{Along, Dequantize, Name, Op, Slip, first_number, unravel};
 
-/// That a cache in few bits holds NaN which the run's results take in: no number that was written in it is one.
+/// That a cache in few bits holds NaN which the recorded results take in: no number that was written in it is one.
 ///
 /// # Errors
 /// If candle fails.
-pub fn holds_nan(found: Option<&NonFinite>, trace: &Trace) -> Result<Option<Contradiction>> {
+pub fn holds_nan(found: Option<&NonFinite>, record: &Record) -> Result<Option<Contradiction>> {
     let Some(found) = found.filter(|own| own.cause == Cause::Given && own.value.is_nan()) else {
         return Ok(None);
     };
     let codes = Name::FEW_BITS.map(|[_, codes, ..]| codes);
     let codes = codes.into_iter().find(|codes| codes.as_str() == found.place.step);
-    let results = [Name::Lse, Name::HeadOutputs].into_iter().filter_map(|name| trace.step(name));
+    let results = [Name::Lse, Name::HeadOutputs];
+    let results = results.into_iter().filter_map(|name| record.tensor(name.as_str()));
     let Some(codes) = codes else { return Ok(None) };
-    for step in results {
-        if first_number(&step.value, f64::is_nan)?.is_some() {
+    for result in results {
+        if first_number(result, f64::is_nan)?.is_some() {
             let summary = tr!(
                 "{codes} holds NaN, and the results read it: no number becomes NaN in few bits but one that is too large, cast without saturating",
                 codes
@@ -126,8 +127,12 @@ impl Apart<'_> {
     fn cut(&self, (name, codes): &(String, String)) -> Option<String> {
         // f32 and the scale's own rounding leave so much of a step open.
         const OPEN: f64 = 0.02;
+        // Of numbers so small those of fp8 have fractions.
+        const SMALL: f64 = 8.0;
+        const LEAST: usize = 8;
         let Self { stood, meant, scales, .. } = self;
-        if self.codes.iter().any(|code| code.fract() != 0.0) {
+        let small = self.codes.iter().filter(|code| **code != 0.0 && code.abs() < SMALL).count();
+        if small < LEAST || self.codes.iter().any(|code| code.fract() != 0.0) {
             return None;
         }
         let off = |at: usize| (meant[at] - stood[at]) / scales[at].abs();
@@ -135,7 +140,7 @@ impl Apart<'_> {
         let far = all().filter(|at| off(*at).abs() > 0.5 + OPEN).count();
         let side =
             |is_on: &dyn Fn(usize) -> bool| all().all(|at| off(at).abs() < OPEN || is_on(at));
-        let how = if 4 * far < all().count() {
+        let how = if far == 0 || 4 * far < all().count() {
             return None;
         } else if side(&|at| off(at) * meant[at] > 0.0) {
             tr!("towards 0")

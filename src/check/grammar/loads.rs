@@ -211,11 +211,11 @@ impl Grammar<'_> {
             return;
         }
         // The whole tile; or one key, as where its place is compared by ≤ in place of <.
-        for count in [room, 1] {
-            self.with_keys_beyond(parts, steps, (count, false));
-            self.with_keys_beyond(parts, steps, (count, true));
-            if room == 1 {
-                break;
+        let counts = if room == 1 { &[1][..] } else { &[room, 1] };
+        for count in counts {
+            self.with_keys_beyond(parts, steps, (*count, false));
+            if self.sizes.batch > 1 {
+                self.with_keys_beyond(parts, steps, (*count, true));
             }
         }
     }

@@ -58,67 +58,79 @@ impl Grammar<'_> {
     pub(super) fn pitch_of_splits(&mut self) {
         let Some(lse) = self.right.step(Name::SplitLse) else { return };
         let [splits, items, heads, 1] = lse.axes.shape()[..] else { return };
+        let width = |name: Name| self.right.step(name)?.axes.shape().last().copied();
+        let width = width(Name::SplitOutputs).unwrap_or_default();
+        if lse.axes.shape().iter().product::<usize>().saturating_mul(width) > MOST {
+            return;
+        }
+        let sizes = [splits, items, heads];
+        let of = |apart: Vec<usize>, moves_items| Pitch { sizes, apart, moves_items };
+        let mut all: Vec<Pitch> =
+            pitches(splits).into_iter().map(|pitch| of(vec![pitch; items], true)).collect();
+        let filled = self.filled_splits(splits, items);
+        all.extend(Some(of(filled, false)).filter(|own| own.apart != vec![splits; items]));
+        for pitch in all {
+            let mut apart: Vec<String> = pitch.apart.iter().map(ToString::to_string).collect();
+            apart.dedup();
+            let told = tr!(
+                "the merge reads the splits of each head {apart} splits apart in memory, and they are {splits} apart",
+                apart = apart.join(", "),
+                splits
+            );
+            let read = |name: Name, width: usize| {
+                Edit::new(name, Change::before(0, Slip::Elsewhere(pitch.places(width))))
+            };
+            let outputs = read(Name::HeadOutputs, width);
+            let sums = [Name::Lse, Name::SplitWeights].map(|name| read(name, 1)).to_vec();
+            let both = sums.iter().chain([&outputs]).cloned().collect();
+            for (edits, at, told) in [
+                (vec![outputs], Name::HeadOutputs, tr!("{told}: their outputs", told)),
+                (sums, Name::Lse, tr!("{told}: their log-sum-exps", told)),
+                (both, Name::Lse, told.clone()),
+            ] {
+                self.add_all(Kind::Axes, cost::PLAIN, edits, at, told);
+            }
+        }
+    }
+
+    /// How many of so many splits the keys of each item fill, wholly or in part.
+    fn filled_splits(&self, splits: usize, items: usize) -> Vec<usize> {
         let size = self.right.parts().and_then(|parts| parts.keys.first()?.first().copied());
         let size = size.map_or(0, |(from, to)| to - from);
         let seen = self.own_mask().map(|own| own.seen_ends()).unwrap_or_default();
-        let filled: Vec<usize> = (0..items)
-            .map(|item| {
-                seen.get(item).filter(|_| size > 0).map_or(splits, |end| end.div_ceil(size))
-            })
-            .collect();
-        let whole = vec![splits; items];
-        let mut all: Vec<(Vec<usize>, bool, String)> = Vec::new();
-        for pitch in pitches(splits) {
-            let told = pitch.to_string();
-            all.push((vec![pitch; items], true, told));
-        }
-        if filled != whole {
-            let told: Vec<String> = filled.iter().map(ToString::to_string).collect();
-            all.push((filled, false, told.join(", ")));
-        }
-        for (pitches, moves_items, told) in all {
-            let told = tr!(
-                "the merge reads the splits of each head {told} splits apart in memory, and they are {splits} apart",
-                told,
-                splits
-            );
-            let places = |width: usize| -> Vec<usize> {
-                let all = (0..splits * items * heads * width).map(|at| {
-                    let feature = at % width;
-                    let head = at / width % heads;
-                    let item = at / width / heads % items;
-                    let split = at / width / heads / items;
-                    let pitch = pitches[item];
-                    let row = if moves_items {
-                        (item * heads + head) * pitch
-                    } else {
-                        item * heads * splits + head * pitch
-                    };
-                    let read = row + split;
-                    let [item, head, split] =
-                        [read / splits / heads, read / splits % heads, read % splits];
-                    let place = ((split * items + item) * heads + head) * width + feature;
-                    if item < items { place } else { splits * items * heads * width }
-                });
-                all.collect()
-            };
-            let width = |name: Name| self.right.step(name)?.axes.shape().last().copied();
-            let of_outputs = width(Name::SplitOutputs).map(|width| {
-                Edit::new(Name::HeadOutputs, Change::before(0, Slip::Elsewhere(places(width))))
-            });
-            let of_sums = [Name::Lse, Name::SplitWeights]
-                .map(|name| Edit::new(name, Change::before(0, Slip::Elsewhere(places(1)))));
-            let outputs: Vec<Edit> = of_outputs.into_iter().collect();
-            let both = [&of_sums[..], &outputs[..]].concat();
-            for (edits, at, what) in [
-                (outputs, Name::HeadOutputs, tr!("{told}: their outputs", told)),
-                (of_sums.to_vec(), Name::Lse, tr!("{told}: their log-sum-exps", told)),
-                (both, Name::Lse, told.clone()),
-            ] {
-                if !edits.is_empty() {
-                    self.add_all(Kind::Axes, cost::PLAIN, edits, at, what);
-                }
+        let filled = |end: &usize| if size > 0 { end.div_ceil(size) } else { splits };
+        (0..items).map(|item| seen.get(item).map_or(splits, filled)).collect()
+    }
+}
+
+/// How results of splits are read that lie in memory as (item, head, split).
+struct Pitch {
+    /// How many splits, items and heads there are.
+    sizes: [usize; 3],
+    /// How many splits apart the heads of each item are read.
+    apart: Vec<usize>,
+    /// Whether items are as many heads apart, and not where they stand.
+    moves_items: bool,
+}
+
+impl Pitch {
+    /// The place that is read for each of (split, item, head, feature).
+    fn places(&self, width: usize) -> Vec<usize> {
+        let [splits, items, heads] = self.sizes;
+        let count = splits * items * heads * width;
+        let place = |at: usize| {
+            let (feature, head) = (at % width, at / width % heads);
+            let (item, split) = (at / width / heads % items, at / width / heads / items);
+            let apart = self.apart[item];
+            let first = item * heads * if self.moves_items { apart } else { splits };
+            let read = first + head * apart + split;
+            let (item, head, split) = (read / splits / heads, read / splits % heads, read % splits);
+            if item < items {
+                ((split * items + item) * heads + head) * width + feature
+            } else {
+                count
             }
-        }
+        };
+        (0..count).map(place).collect()
     }
 }

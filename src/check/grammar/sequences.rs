@@ -36,12 +36,17 @@ struct Token {
 /// Sequences of which no more than so many keys are seen, or all but the last.
 fn ended_early(own: &Cells, sequences: &Sequences) -> Vec<(Cells, String, u32)> {
     const MOST: i64 = 64;
+    const MOST_CELLS: usize = 1 << 18;
     let (_, longest) = sequences.longest();
+    let step = longest.div_euclid(MOST) + 1;
+    if own.blocked.len() > MOST_CELLS {
+        return Vec::new();
+    }
     let hides = |is_hidden: &dyn Fn(Pair) -> bool| {
         own.of(|b, q, k| own.at(b, q, k) || sequences.pair(b, q, k).is_some_and(is_hidden))
     };
     let mut all = Vec::new();
-    for count in (1..longest).filter(|count| longest <= MOST || count % 8 == 0) {
+    for count in (1..longest).filter(|count| count % step == 0) {
         let told = tr!(
             "only the first {count} keys of a sequence are seen: the loop over them ends early, as in a graph that was captured for shorter ones",
             count

@@ -24,7 +24,8 @@ pub fn in_words(trace: &Trace, blocked: &Tensor) -> Result<(String, u32)> {
         return Ok((told, cost::FITTED));
     }
     let dims = blocked.dims();
-    let of_lengths = lengths(&found, dims).map(|own| told_lengths(&own, lengths(&meant, dims)));
+    let of_lengths =
+        lengths(&found, dims).map(|own| told_lengths(&own, lengths(&meant, dims), dims[3]));
     if let Some(told) = of_lengths.or_else(|| rule_of_rows(&found, dims)) {
         // The right mask with another fill is told as such.
         return Ok((told, if found == meant { cost::FITTED } else { cost::PLAIN }));
@@ -191,7 +192,7 @@ fn lengths(blocked: &[u8], dims: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// How many keys each item has in place of those that it should have, and by which rule where one gives them.
-fn told_lengths(found: &[usize], meant: Option<Vec<usize>>) -> String {
+fn told_lengths(found: &[usize], meant: Option<Vec<usize>>, keys: usize) -> String {
     let listed =
         |all: &[usize]| lang::list(&all.iter().map(ToString::to_string).collect::<Vec<_>>());
     let lengths = listed(found);
@@ -199,20 +200,21 @@ fn told_lengths(found: &[usize], meant: Option<Vec<usize>>) -> String {
         return tr!("the items have {lengths} keys", lengths);
     };
     let told = tr!("the items have {lengths} keys, not {meant}", lengths, meant = listed(&meant));
-    match rule_of_lengths(found, &meant) {
+    match rule_of_lengths(found, &meant, keys) {
         Some(rule) => format!("{told}: {rule}"),
         None => told,
     }
 }
 
-/// The rule by which several lengths become others, if one of these does it.
-fn rule_of_lengths(found: &[usize], meant: &[usize]) -> Option<String> {
+/// The rule by which several lengths become others, of no more than all keys, if one of these does it.
+fn rule_of_lengths(found: &[usize], meant: &[usize], keys: usize) -> Option<String> {
     const MOST_BLOCK: usize = 256;
     if meant.len() < 2 || meant.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
     }
-    let is =
-        |of: &dyn Fn(usize) -> usize| found.iter().zip(meant).all(|(own, all)| *own == of(*all));
+    let is = |of: &dyn Fn(usize) -> usize| {
+        found.iter().zip(meant).all(|(own, all)| *own == of(*all).min(keys))
+    };
     let (most, least) = (meant.iter().max()?, meant.iter().min()?);
     let first = meant.first()?;
     let blocks = |is_down: bool| -> Vec<String> {
@@ -220,7 +222,7 @@ fn rule_of_lengths(found: &[usize], meant: &[usize]) -> Option<String> {
             if is_down { all / block * block } else { all.next_multiple_of(block) }
         };
         let fits = |block: &usize| is(&|all| rounded(all, *block));
-        (2..MOST_BLOCK).filter(fits).take(3).map(|block| block.to_string()).collect()
+        (2..=MOST_BLOCK).filter(fits).take(3).map(|block| block.to_string()).collect()
     };
     if is(&|_| *most) {
         return Some(tr!("all have as many as the longest").to_owned());
@@ -262,7 +264,7 @@ mod tests {
         }
         let dims = [2, 1, 4, 5];
         band(&blocked, &dims)
-            .or_else(|| lengths(&blocked, &dims).map(|own| told_lengths(&own, None)))
+            .or_else(|| lengths(&blocked, &dims).map(|own| told_lengths(&own, None, 5)))
     }
 
     #[test]
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn lengths_are_told_by_the_rule_that_gives_them() {
-        let told = |found: &[usize], meant: &[usize]| told_lengths(found, Some(meant.to_vec()));
+        let told = |found: &[usize], meant: &[usize]| told_lengths(found, Some(meant.to_vec()), 52);
         let told_down =
             "the items have 48, 40 keys, not 50, 43: each is rounded down to a multiple of 4 or 8";
         assert_eq!(told(&[48, 40], &[50, 43]), told_down);

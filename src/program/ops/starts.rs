@@ -47,7 +47,7 @@ pub(super) fn elsewhere(x: &Tensor, places: &[usize]) -> candle_core::Result<Ten
     taken(&memory, 0, places)?.reshape(x.shape())
 }
 
-/// The tokens of each head, and the first ones of the next.
+/// The tokens of each head, and the first ones of the next head, or of the next item.
 pub(super) fn beyond(x: &Tensor, count: usize, is_by_token: bool) -> candle_core::Result<Tensor> {
     let (batch, heads, tokens, features) = x.dims4()?;
     let count = count.min(tokens);
