@@ -10,7 +10,7 @@ use super::written::written;
 use super::written_pages::new_keys;
 use base::error::Result;
 use base::memory::lacking;
-use config::{CausalAlign, End, Mask, QkvFormat, Settings, Start};
+use config::{CausalAlign, End, Mask, QkvFormat, Segments, Settings, Start};
 use file::{Entry, Record};
 use foreign::{
     Caller, Evidence, FoundMask, LEFT_PADDING, Match, Paged, Qkv, is_called, listed, meanings,
@@ -25,9 +25,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         draft.settings.weights.is_some() || draft.record.tensor(Name::WO.as_str()).is_some();
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
     let mut masks = take_mask(&mut draft.record, Caller::Core)?;
-    // Packed documents would each have their own.
-    let is_packed = draft.settings.segments.is_some();
-    let sides = if is_packed { None } else { take_sides(&mut draft.record)? };
+    let sides = take_sides(&mut draft.record)?;
     let against_sides =
         sides.as_ref().zip(draft.settings.window).map(|((name, [left, right]), stated)| {
             let recorded = format!("{left},{right}");
@@ -281,14 +279,40 @@ fn aligned_to_lengths(
     }
     let right = sides.map_or(0, |(_, [_, right])| *right);
     let window = sides.map(|(_, [left, _])| left.saturating_add(1)).or(window);
-    let cell = |length: usize, row: usize, key: usize| {
-        let is_in = window.is_none_or(|window| (key + rows).saturating_add(window) > length + row);
-        u8::from(key < length && key + rows <= (length + row).saturating_add(right) && is_in)
-    };
-    let seen = lengths.iter().flat_map(|length| {
-        (0..rows).flat_map(move |row| (0..keys).map(move |key| cell(*length, row, key)))
-    });
-    let mask = Tensor::from_iter(seen, &Device::Cpu)?.reshape((items, 1, rows, keys))?;
+    let documents = |own: &Option<Segments>| own.as_ref().map(Segments::rows);
+    let queries = documents(&settings.segments);
+    let key_rows = documents(&settings.key_segments).or(queries.clone());
+    let mut seen = Vec::with_capacity(items * rows * keys);
+    for (item, length) in lengths.iter().enumerate() {
+        // Documents are aligned each by itself, and see no other anyway.
+        let of_item = |all: &Vec<Vec<(usize, usize)>>| all.get(item).or(all.first()).cloned();
+        let spans: Vec<_> = match (&queries, &key_rows) {
+            (Some(queries), Some(keys)) => {
+                let own = of_item(queries).unwrap_or_default();
+                own.into_iter().zip(of_item(keys).unwrap_or_default()).collect()
+            }
+            _ => vec![((0, rows), (0, *length))],
+        };
+        let cell = |row: usize, key: usize| {
+            let is_own = |((first, end), _): &&((usize, usize), (usize, usize))| {
+                (*first..*end).contains(&row)
+            };
+            let Some(((first, end), (start, stop))) = spans.iter().find(is_own) else { return 1 };
+            if !(*start..*stop).contains(&key) {
+                return u8::from(queries.is_some());
+            }
+            // How far the query stands behind the first key, plus the number of queries.
+            let (place, key) = (stop - start + row - first, key - start + end - first);
+            let is_in = window.is_none_or(|window| key.saturating_add(window) > place);
+            u8::from(key <= place.saturating_add(right) && is_in)
+        };
+        seen.extend(
+            (0..rows)
+                .flat_map(|row| (0..keys).map(move |key| (row, key)))
+                .map(|(row, key)| cell(row, key)),
+        );
+    }
+    let mask = Tensor::from_vec(seen, (items, 1, rows, keys), &Device::Cpu)?;
     let (name, how) = match sides {
         Some((name, [left, right])) => {
             (name.as_str(), tr!("{left} keys before each query and {right} behind it", left, right))

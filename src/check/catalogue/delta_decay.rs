@@ -40,6 +40,7 @@ macro_rules! everywhere {
         decay_of!([Written] "what a chunk writes", "state = … + (k * " ["-1" - "j"] ").mT @ v_new"; $($how)+),
         decay_of!([Carried Written] "the state behind a chunk", "to_end = " ["-1" - "j"] ""; $($how)+),
         decay_of!([Read] "what queries read of the state", "o = (q * " ["i"] ") @ state + …"; $($how)+),
+        decay_of!([Read Within] "all that queries read", "read_decay = " ["i"] ""; $($how)+),
         decay_of!([Subtracted] "what is subtracted of the state", "w = T @ (k_beta * " ["i"] ")"; $($how)+),
         decay_of!([Subtracted Read] "all that is subtracted and read of the state", "decay = " ["i"] ""; $($how)+),
         decay_of!([Within] "what queries read within their chunk", "o = … + (q @ k.mT * " ["i" - "j"] ").tril() @ v_new"; $($how)+),

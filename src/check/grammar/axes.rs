@@ -221,6 +221,14 @@ fn rearrangements(step: &Step) -> Vec<(Op, String, u32)> {
         take(behind, tr!("one place early along the {name} axis, the last twice", name), cost::ODD);
         take(vec![0; size], tr!("the first of the {name} axis everywhere", name), cost::RARE);
         take(vec![size - 1; size], tr!("the last of the {name} axis everywhere", name), cost::RARE);
+        // Value heads, or query heads, taken for the key heads that they share.
+        let groups = (2..size).filter(|group| dims[axis].0 == Axis::Head && size % group == 0);
+        for group in groups {
+            let told = tr!("with that of head h // {group} for head h", group);
+            take((0..size).map(|head| head / group).collect(), told, cost::PLAIN);
+            let told = tr!("with that of head h % {group} for head h", group);
+            take((0..size).map(|head| head % group).collect(), told, cost::PLAIN);
+        }
         let mut other = |along: Along, told: String, cost: u32| {
             all.push((Slip::Along(axis, along).into(), told, cost));
         };

@@ -176,6 +176,15 @@ impl Table {
             self.read(|_, page| Some(page * self.page)),
             tr!("{in_a_row}, from page 0 on", in_a_row),
         );
+        // Rows of a cache, one for each sequence, are pages that hold all keys.
+        let longest = self.lengths.iter().max().copied().unwrap_or_default();
+        for row in pages_of(all).filter(|row| *row >= longest && all / row >= self.lengths.len()) {
+            let told = tr!(
+                "sequence i reads row i of the cache, of {row} slots, whatever row is stated for it",
+                row
+            );
+            add(self.of_keys(|at, key| Some(at * row + key)), told);
+        }
         let told = tr!("each page is read through the next entry of the table");
         for (read, told) in self.read_through(told, |at, page| (at, page + 1)) {
             add(read, told);
