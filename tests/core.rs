@@ -92,6 +92,7 @@ fn nothing_that_kernels_hold_is_left_aside() {
             | "kernels-wrong-slot-of-two"
             | "operands-pages-anew"
             | "operands-wrong-pages-grown"
+            | "memory-wrong-codes-cut"
             // They have more keys or fewer than the lengths say, or other ones than splits have.
             | "kernels-wrong-length-longer"
             | "kernels-wrong-length-shorter"

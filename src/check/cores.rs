@@ -26,11 +26,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
     draft.settings.end.get_or_insert(if has_output { End::default() } else { End::Concat });
     let mut masks = take_mask(&mut draft.record, Caller::Core)?;
     let sides = take_sides(&mut draft.record)?;
-    let against_sides =
-        sides.as_ref().zip(draft.settings.window).map(|((name, [left, right]), stated)| {
-            let recorded = format!("{left},{right}");
-            Contradiction::of("window", Name::MaskedScores, [stated.to_string(), recorded], name)
-        });
+    let against_sides = sides.as_ref().and_then(|sides| against(sides, &draft.settings));
     // The mask of another file, where one is stated, comes first.
     let beside = match draft.settings.attn_mask {
         None => None,
@@ -79,16 +75,7 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
         own.record.entries.extend(reading.tensors.into_iter().map(entry));
         own.settings.start = Some(reading.start);
         own.settings.heads = own.settings.heads.or(reading.heads);
-        // What is a cache by its name may be all the keys.
-        let (caches, others): (Vec<Match>, Vec<Match>) =
-            own.matches.into_iter().partition(|other| taken(&other.step));
-        let by_its_name = |found: &Match| {
-            let cache = caches.iter().find(|cache| cache.step == found.tensor);
-            let tensor = cache.map_or_else(|| found.tensor.clone(), |cache| cache.tensor.clone());
-            Match { tensor, ..found.clone() }
-        };
-        let matches = others.into_iter().chain(reading.matches.iter().map(by_its_name));
-        let mut own = Draft { matches: matches.collect(), ..own };
+        let mut own = matched(own, &reading.matches);
         if is_behind_cache(&own) {
             own.settings.causal_align = Some(CausalAlign::BottomRight);
         }
@@ -136,6 +123,29 @@ pub fn cores(mut draft: Draft, readings: Vec<Qkv>) -> Result<Vec<Reading>> {
             Ok(all)
         }
     }
+}
+
+/// What the sides of a window contradict, where another one was stated.
+fn against(
+    (name, [left, right]): &(String, [usize; 2]),
+    settings: &Settings,
+) -> Option<Contradiction> {
+    let both = [settings.window?.to_string(), format!("{left},{right}")];
+    Some(Contradiction::of("window", Name::MaskedScores, both, name))
+}
+
+/// A draft with what its queries, keys and values were found to be: what is a cache by its name may be all the keys.
+fn matched(own: Draft, found: &[Match]) -> Draft {
+    let taken = |name: &str| found.iter().any(|taken| taken.tensor == name);
+    let (caches, others): (Vec<Match>, Vec<Match>) =
+        own.matches.into_iter().partition(|other| taken(&other.step));
+    let by_its_name = |found: &Match| {
+        let cache = caches.iter().find(|cache| cache.step == found.tensor);
+        let tensor = cache.map_or_else(|| found.tensor.clone(), |cache| cache.tensor.clone());
+        Match { tensor, ..found.clone() }
+    };
+    let matches = others.into_iter().chain(found.iter().map(by_its_name)).collect();
+    Draft { matches, ..own }
 }
 
 /// Of several ways to read numbers in few bits those that stand for what was written in them, where the file has both.
@@ -313,14 +323,11 @@ fn aligned_to_lengths(
         );
     }
     let mask = Tensor::from_vec(seen, (items, 1, rows, keys), &Device::Cpu)?;
-    let (name, how) = match sides {
-        Some((name, [left, right])) => {
-            (name.as_str(), tr!("{left} keys before each query and {right} behind it", left, right))
-        }
-        None => {
-            let how = tr!("the last query stands at the last key of each length");
-            (tr!("causal up to each length"), how.to_owned())
-        }
+    let (name, how) = if let Some((name, [left, right])) = sides {
+        (name.as_str(), tr!("{left} keys before each query and {right} behind it", left, right))
+    } else {
+        let how = tr!("the last query stands at the last key of each length");
+        (tr!("causal up to each length"), how.to_owned())
     };
     let mask = FoundMask::of(name, mask, how);
     Ok(Some(Aligned { mask, has_window: window.is_some(), size: (rows, keys) }))

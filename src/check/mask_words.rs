@@ -58,10 +58,7 @@ fn told_cells(cells: &[bool], queries: usize, keys: usize) -> String {
         let of_keys = || {
             let item = |(at, item): (usize, &[bool])| {
                 let hidden: Vec<usize> = (0..keys).filter(|key| item[*key]).collect();
-                let told = match hidden.is_empty() {
-                    true => tr!("none").to_owned(),
-                    false => ranges(&hidden),
-                };
+                let told = if hidden.is_empty() { tr!("none").to_owned() } else { ranges(&hidden) };
                 (at, told)
             };
             let planes = cells.chunks((queries * keys).max(1));

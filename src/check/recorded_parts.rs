@@ -46,7 +46,7 @@ pub fn in_recorded_parts(
     let (mut right, mut others) = (Vec::new(), Vec::new());
     for Said { key, text, tensor, is_prefix } in said(record) {
         let mut settings = flags.clone();
-        if !Setting::named(key).is_some_and(|own| own.set(&mut settings, &text).is_ok()) {
+        if Setting::named(key).is_none_or(|own| own.set(&mut settings, &text).is_err()) {
             continue;
         }
         let Ok(readings) = likely(record, &settings, tolerances) else { continue };

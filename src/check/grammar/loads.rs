@@ -241,7 +241,7 @@ impl Grammar<'_> {
         ];
         edits.extend(steps.iter().filter_map(|at| self.with_keys(*at, &spans)));
         let told = tr!(
-            "the last {name} is not masked, and reads {count} keys and values of the next {owner} behind its own",
+            "the last {name} is not masked, and reads on behind its own keys and values: {count} of the next {owner}",
             name = parts.axis.told(),
             count,
             owner = if is_by_token { tr!("item") } else { tr!("head") }

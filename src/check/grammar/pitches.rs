@@ -2,7 +2,7 @@
 
 use super::Grammar;
 use crate::candidate::cost;
-use program::{Change, Edit, Kind, Name, Slip};
+use program::{Along, Change, Edit, Kind, Name, Parts, Slip};
 
 /// Rows are as long as whole blocks of so many numbers, where they are padded.
 const BLOCKS: [usize; 5] = [4, 8, 16, 32, 64];
@@ -49,6 +49,49 @@ impl Grammar<'_> {
             for place in places {
                 let slip = Slip::Elsewhere((0..count).map(place).collect());
                 self.add(Kind::Axes, cost::PLAIN, step.name, Change::before(1, slip), &told);
+            }
+        }
+    }
+
+    /// Position biases by the place in a part.
+    pub(super) fn local_bias(&mut self, parts: &Parts) {
+        let Some(step) = self.right.step(Name::ScoresBiased) else { return };
+        let Some(bias) = self.right.read_by(step).get(1).copied() else { return };
+        let axis = bias.axes.rank().saturating_sub(1);
+        let keys = bias.axes.shape().last().copied().unwrap_or_default();
+        let starts = Self::starts(parts, keys);
+        let name = parts.axis.told();
+        let last = starts.last().copied().unwrap_or_default();
+        let end_of = |start: usize| starts.iter().copied().find(|own| *own > start).unwrap_or(keys);
+        let local = |key: usize| key - starts[key];
+        let rules: [(&dyn Fn(usize) -> usize, String); 3] = [
+            (
+                &local,
+                tr!(
+                    "the position bias counts keys from the start of the {name}: a local index, not a global one",
+                    name
+                ),
+            ),
+            (
+                &|key| if starts[key] == last { local(key) } else { key },
+                tr!(
+                    "the position bias counts keys from the start of the last {name} there: a local index, not a global one",
+                    name
+                ),
+            ),
+            (
+                &|key| key + keys - end_of(starts[key]),
+                tr!(
+                    "the position bias counts keys from the end of each {name}, as if all keys ended there",
+                    name
+                ),
+            ),
+        ];
+        for (place, told) in rules {
+            let places: Vec<usize> = (0..starts.len()).map(place).collect();
+            if places.iter().copied().ne(0..keys) {
+                let change = Change::before(1, Slip::Along(axis, Along::Take(places)));
+                self.add(Kind::Axes, cost::COMMON, Name::ScoresBiased, change, told);
             }
         }
     }

@@ -61,13 +61,9 @@ fn gathered(scope: &Scope, step: &Step) -> Result<Option<Candidate>> {
         let is_it = |start: &usize| memory.get(*start..start + width) == Some(numbers);
         let mut options = options.filter(is_it);
         let is_nothing = || numbers.iter().all(|number| *number == 0.0);
-        match options.next().or_else(|| is_nothing().then_some(memory.len())) {
-            Some(start) => starts.push(start),
-            None => {
-                starts.push(right(row));
-                lost.push(row / heads);
-            }
-        }
+        let start = options.next().or_else(|| is_nothing().then_some(memory.len()));
+        starts.push(start.unwrap_or_else(|| right(row)));
+        lost.extend(start.is_none().then_some(row / heads));
     }
     lost.dedup();
     if !lost.is_empty() {
