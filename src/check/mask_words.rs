@@ -65,7 +65,7 @@ fn told_cells(cells: &[bool], queries: usize, keys: usize) -> String {
             let count = planes.len();
             let told: Vec<(usize, String)> = planes.enumerate().map(item).collect();
             let hidden = by_item(&told, count).unwrap_or_default();
-            tr!("one of keys alone, which hides the keys {hidden}", hidden)
+            tr!("one of keys alone, with the keys hidden: {hidden}", hidden)
         };
         let lengths = || {
             counts(cells, queries, keys, false)
