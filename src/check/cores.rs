@@ -316,11 +316,9 @@ fn aligned_to_lengths(
             let is_in = window.is_none_or(|window| key.saturating_add(window) > place);
             u8::from(key <= place.saturating_add(right) && is_in)
         };
-        seen.extend(
-            (0..rows)
-                .flat_map(|row| (0..keys).map(move |key| (row, key)))
-                .map(|(row, key)| cell(row, key)),
-        );
+        for row in 0..rows {
+            seen.extend((0..keys).map(|key| cell(row, key)));
+        }
     }
     let mask = Tensor::from_vec(seen, (items, 1, rows, keys), &Device::Cpu)?;
     let (name, how) = if let Some((name, [left, right])) = sides {

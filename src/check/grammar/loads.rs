@@ -24,9 +24,10 @@ impl Grammar<'_> {
             let features = self.right.step(input).map(|step| step.axes.shape());
             let features = features.and_then(|shape| shape.last().copied()).unwrap_or_default();
             let is_of_scores = reader == Name::ScoresRaw;
-            let mut counts = vec![8, 16, 32, 64, 128];
-            counts.retain(|count| is_of_scores && slot == 0 && *count < features);
-            for count in counts {
+            let is_read_first = is_of_scores && slot == 0;
+            for count in
+                [8, 16, 32, 64, 128].into_iter().filter(|count| is_read_first && *count < features)
+            {
                 let told = tr!(
                     "only the first {count} of {features} features of queries and keys are multiplied",
                     count,

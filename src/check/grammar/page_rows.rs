@@ -75,12 +75,9 @@ impl Table {
                     own,
                     other
                 );
-                let row = |at: usize| match at {
-                    at if at == own => other,
-                    at if at == other => own,
-                    at => at,
-                };
-                for (read, told) in self.read_through(&told, |at, page| (row(at), page)) {
+                let mut rows: Vec<usize> = (0..count).collect();
+                rows.swap(own, other);
+                for (read, told) in self.read_through(&told, |at, page| (rows[at], page)) {
                     add(read, told);
                 }
             }
